@@ -1,0 +1,2 @@
+//! The scheduler and its thread.
+#![forbid(unsafe_code)]

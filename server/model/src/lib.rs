@@ -1,0 +1,2 @@
+//! Models.
+#![forbid(unsafe_code)]

@@ -1,0 +1,113 @@
+//! Real server processes on ports of their own choice; ended when dropped.
+
+use crate::{http, root, scrape::Page};
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+
+/// A running `sightline-server serve`.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    /// Base URL of the API, as `http://127.0.0.1:PORT`.
+    pub api: String,
+    /// Base URL of the probes.
+    pub probes: String,
+}
+
+/// Builds (where needed) and names a binary of the workspace.
+///
+/// # Panics
+/// When the build fails: no test could run.
+pub fn binary(package: &str, name: &str) -> PathBuf {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", package, "--bin", name])
+        .current_dir(root())
+        .status()
+        .expect("cargo starts, as it started this test");
+    assert!(status.success(), "cargo build --bin {name} failed");
+    // target/debug/deps/THIS-TEST -> target/debug/NAME
+    let test = std::env::current_exe().expect("a running program has a path");
+    let profile = test.ancestors().nth(2).expect("a test lies in target/PROFILE/deps");
+    profile.join(name)
+}
+
+/// The serving binary, built once a process.
+pub fn server_binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| binary("server", "sightline-server"))
+}
+
+impl Server {
+    /// Starts a server on free ports and waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// When it ends or closes its output before it is ready; the message holds its exit status.
+    pub fn start(args: &[&str]) -> Result<Self> {
+        let mut child = Command::new(server_binary())
+            .arg("serve")
+            .args(["--host", "127.0.0.1", "--port", "0", "--probe-port", "0"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stdin(Stdio::null())
+            .spawn()
+            .context("start sightline-server")?;
+        let stdout = child.stdout.take().context("stdout is piped")?;
+        for line in BufReader::new(stdout).lines() {
+            let event: serde_json::Value = serde_json::from_str(&line?)?;
+            if event["event"] == "ready" {
+                let url = |key: &str| event[key].as_str().map(str::to_owned);
+                let api = url("api").context("the ready line names no api")?;
+                let probes = url("probes").context("the ready line names no probes")?;
+                return Ok(Self { child, api, probes });
+            }
+        }
+        let status = child.wait()?;
+        bail!("the server ended before it was ready: {status}")
+    }
+
+    /// The server's process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Reads the metrics page.
+    ///
+    /// # Errors
+    /// When there is none or it cannot be read.
+    pub fn metrics(&self) -> Result<Page> {
+        let answer = http::get(&self.api, "/metrics")?;
+        ensure!(answer.status == 200, "/metrics answered {}", answer.status);
+        Page::parse(answer.text()?)
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args([&format!("-{signal}"), &pid]).status()?;
+        ensure!(status.success(), "kill -{signal} {pid}: {status}");
+        Ok(())
+    }
+
+    /// Waits for the process to end.
+    ///
+    /// # Errors
+    /// When waiting fails.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait()?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Already gone is what we want.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,61 @@
+//! `/proc/meminfo` and the memory limit of the control group.
+
+use crate::{FactError, Root};
+
+/// Memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// `MemTotal` of the host.
+    pub total: u64,
+    /// `MemAvailable` of the host: free plus what the kernel can give back without swapping.
+    pub available: u64,
+    /// `memory.max` of the control group; `None` where there is no limit.
+    pub group_limit: Option<u64>,
+    /// What the control group uses, less its reclaimable page cache; 0 where there is none.
+    pub group_used: u64,
+}
+
+impl Memory {
+    /// What this process can still take: the host's available memory, or what is left of the
+    /// control group's limit where that is less.
+    #[must_use]
+    pub fn usable(&self) -> u64 {
+        match self.group_limit {
+            Some(limit) => self.available.min(limit.saturating_sub(self.group_used)),
+            None => self.available,
+        }
+    }
+}
+
+pub(crate) fn read(root: &Root) -> Result<Memory, FactError> {
+    let text = root.read("proc/meminfo")?;
+    let field = |field: &'static str| {
+        meminfo(&text, field)
+            .ok_or_else(|| FactError::Field { path: root.path("proc/meminfo"), field })
+    };
+    let group_limit = root.cgroup_file("memory.max").and_then(|text| text.trim().parse().ok());
+    let used = root.cgroup_file("memory.current").and_then(|text| text.trim().parse().ok());
+    let cache = root.cgroup_file("memory.stat").map_or(0, |text| reclaimable(&text));
+    Ok(Memory {
+        total: field("MemTotal")?,
+        available: field("MemAvailable")?,
+        group_limit,
+        group_used: used.unwrap_or(0_u64).saturating_sub(cache),
+    })
+}
+
+/// `MemAvailable:   24576 kB` as bytes.
+fn meminfo(text: &str, field: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// Page cache that the kernel drops before it kills: the file LRU lists.
+fn reclaimable(stat: &str) -> u64 {
+    stat.lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(key, _)| matches!(*key, "inactive_file" | "active_file"))
+        .filter_map(|(_, value)| value.parse::<u64>().ok())
+        .sum()
+}

@@ -1,2 +1,14 @@
-//! Models.
+//! Models: configuration and weight files, forward passes, sampling.
+//!
+//! [`ModelRunner`] is all that the engine knows of a model: it executes a [`Batch`] of tokens
+//! against KV pages and fills [`Logits`]. This crate does not schedule, does not choose pages, and
+//! does not turn text into tokens: it only says where a model's tokenizer is found.
 #![forbid(unsafe_code)]
+
+mod fake;
+mod runner;
+mod sampler;
+
+pub use fake::{FakeOptions, FakeRunner, FakeTiming};
+pub use runner::{Batch, KernelUse, Logits, ModelRunner, ModelSpec, PoolSpec, RunError, Slice};
+pub use sampler::{Sampled, Sampler, SamplingParams};

@@ -1,0 +1,342 @@
+//! A runner that only pretends: deterministic tokens, modelled step times, failures on demand.
+//!
+//! It keeps the tokens it is fed in its pages and reads them back through the page tables, so a
+//! scheduler that mixes up pages gets other tokens or an error. It computes no attention and has
+//! no weights.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use types::{PageId, TokenId};
+
+use crate::runner::{Batch, Logits, ModelRunner, ModelSpec, PoolSpec, RunError, Slice};
+
+/// How many of the last tokens decide the next one.
+const TAIL: usize = 4;
+
+/// What a [`FakeRunner`] pretends to be.
+#[derive(Debug, Clone)]
+pub struct FakeOptions {
+    /// Vocabulary size.
+    pub vocab: usize,
+    /// Longest context.
+    pub max_context: usize,
+    /// Tokens per page.
+    pub page_tokens: usize,
+    /// Layers it pretends to have; sets only the page size reported.
+    pub layers: usize,
+    /// The tokens it answers with; must be in the vocabulary and not empty.
+    pub emit: Range<u32>,
+    /// Tokens that end an answer.
+    pub eos: Vec<TokenId>,
+    /// How many of 1000 answers' tokens are the first `eos`; zero: never.
+    pub eos_per_mille: u32,
+    /// Makes another model: other tokens for the same prompts.
+    pub seed: u64,
+    /// How long its steps take.
+    pub timing: FakeTiming,
+    /// Whether `execute` sleeps its modelled time.
+    pub real_time: bool,
+    /// The step (0 = the first) that fails with [`RunError::Backend`].
+    pub fail_at_step: Option<u64>,
+    /// The step that panics.
+    pub panic_at_step: Option<u64>,
+    /// The step whose logits hold a NaN.
+    pub nan_at_step: Option<u64>,
+}
+
+impl Default for FakeOptions {
+    /// 512 tokens, 4096 positions, pages of 16, lower-case ASCII answers that never end.
+    fn default() -> Self {
+        Self {
+            vocab: 512,
+            max_context: 4096,
+            page_tokens: 16,
+            layers: 2,
+            emit: 97..123,
+            eos: vec![TokenId(511)],
+            eos_per_mille: 0,
+            seed: 0,
+            timing: FakeTiming::default(),
+            real_time: false,
+            fail_at_step: None,
+            panic_at_step: None,
+            nan_at_step: None,
+        }
+    }
+}
+
+/// A linear model of a step's time.
+#[derive(Debug, Clone, Copy)]
+pub struct FakeTiming {
+    /// Every step.
+    pub step: Duration,
+    /// Each token of a slice longer than one token.
+    pub prefill_token: Duration,
+    /// Each slice of one token.
+    pub decode_row: Duration,
+}
+
+impl Default for FakeTiming {
+    /// About what a small model does on two cores.
+    fn default() -> Self {
+        Self {
+            step: Duration::from_millis(2),
+            prefill_token: Duration::from_micros(500),
+            decode_row: Duration::from_millis(1),
+        }
+    }
+}
+
+impl FakeTiming {
+    /// The time that `batch` takes.
+    #[must_use]
+    pub fn of(&self, batch: &Batch) -> Duration {
+        let nanos = |each: Duration, count: usize| each.as_nanos() as u64 * count as u64;
+        let decode = batch.slices.iter().filter(|slice| slice.len == 1).count();
+        let prefill = batch.tokens.len() - decode;
+        let work = nanos(self.prefill_token, prefill) + nanos(self.decode_row, decode);
+        self.step + Duration::from_nanos(work)
+    }
+}
+
+/// A fed token, stored with its position so that a page used by two requests shows.
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    token: TokenId,
+    position: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct FakeRunner {
+    options: FakeOptions,
+    spec: ModelSpec,
+    cells: Vec<Option<Cell>>,
+    pages: usize,
+    steps: u64,
+}
+
+impl FakeRunner {
+    /// A runner without pages yet.
+    ///
+    /// # Panics
+    /// Where `emit` or `eos` is outside the vocabulary, or `emit` is empty.
+    #[must_use]
+    pub fn new(options: FakeOptions) -> Self {
+        let FakeOptions { vocab, emit, eos, .. } = &options;
+        assert!(!emit.is_empty() && emit.end as usize <= *vocab, "emit {emit:?} of {vocab}");
+        assert!(eos.iter().all(|token| token.index() < *vocab), "eos {eos:?} of {vocab}");
+        let pool = PoolSpec {
+            name: "kv",
+            layers: options.layers,
+            page_tokens: options.page_tokens,
+            page_bytes: (options.layers * options.page_tokens * 256) as u64,
+        };
+        let spec = ModelSpec {
+            name: "fake".to_owned(),
+            architecture: "fake".to_owned(),
+            vocab: options.vocab,
+            max_context: options.max_context,
+            eos: options.eos.clone(),
+            bos: None,
+            pools: vec![pool],
+            parameters: 0,
+            weight_bytes: 0,
+            kernels: Vec::new(),
+        };
+        Self { options, spec, cells: Vec::new(), pages: 0, steps: 0 }
+    }
+
+    /// How many steps were executed, failed ones included.
+    #[must_use]
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The greedy token after `context`: a pure function of its last four tokens, its length, and
+    /// the options. What a test expects of the engine.
+    #[must_use]
+    pub fn next_token(options: &FakeOptions, context: &[TokenId]) -> TokenId {
+        let tail = &context[context.len().saturating_sub(TAIL)..];
+        Self::token_after(options, context.len(), tail)
+    }
+
+    fn token_after(options: &FakeOptions, length: usize, tail: &[TokenId]) -> TokenId {
+        let mut hash = mix(options.seed ^ length as u64);
+        for token in tail {
+            hash = mix(hash ^ u64::from(token.0));
+        }
+        if let Some(eos) = options.eos.first()
+            && (hash >> 32) % 1000 < u64::from(options.eos_per_mille)
+        {
+            return *eos;
+        }
+        let span = options.emit.end - options.emit.start;
+        TokenId(options.emit.start + (hash % u64::from(span)) as u32)
+    }
+
+    fn slot(&self, pages: &[PageId], position: usize) -> usize {
+        let page_tokens = self.options.page_tokens;
+        pages[position / page_tokens].index() * page_tokens + position % page_tokens
+    }
+
+    fn cell(&self, slice: &Slice, position: usize) -> Result<TokenId, RunError> {
+        let stored = self.cells[self.slot(&slice.pages, position)];
+        stored.filter(|cell| cell.position == position).map(|cell| cell.token).ok_or_else(|| {
+            let page = slice.pages[position / self.options.page_tokens];
+            RunError::BadBatch(format!("page {page} does not hold position {position}"))
+        })
+    }
+
+    fn store(&mut self, slice: &Slice, tokens: &[TokenId]) {
+        for (position, &token) in (slice.start..).zip(tokens) {
+            let slot = self.slot(&slice.pages, position);
+            self.cells[slot] = Some(Cell { token, position });
+        }
+    }
+
+    /// Writes the slice's logits: the next token at 8, all others at most 1.
+    fn answer(&self, slice: &Slice, row: &mut [f32]) -> Result<(), RunError> {
+        let end = slice.end();
+        let page_tokens = self.options.page_tokens;
+        // One cell of every page shows a page that was taken; the tail is read in full.
+        for position in (0..end).step_by(page_tokens) {
+            self.cell(slice, position)?;
+        }
+        let mut tail = Vec::with_capacity(TAIL);
+        for position in end.saturating_sub(TAIL)..end {
+            tail.push(self.cell(slice, position)?);
+        }
+        let next = Self::token_after(&self.options, end, &tail);
+        let mut hash = mix(end as u64 ^ (u64::from(next.0) << 32));
+        for logit in row.iter_mut() {
+            hash = hash.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            *logit = (hash >> 40) as f32 / (1u64 << 24) as f32;
+        }
+        row[next.index()] = 8.0;
+        Ok(())
+    }
+}
+
+impl ModelRunner for FakeRunner {
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn allocate(&mut self, pages: usize) -> Result<(), RunError> {
+        self.pages = pages;
+        self.cells = vec![None; pages * self.options.page_tokens];
+        Ok(())
+    }
+
+    fn execute(&mut self, batch: &Batch, logits: &mut Logits) -> Result<(), RunError> {
+        if self.cells.is_empty() {
+            return Err(RunError::NotAllocated);
+        }
+        let step = self.steps;
+        self.steps += 1;
+        let FakeOptions { vocab, max_context, page_tokens, .. } = self.options;
+        batch.check(vocab, max_context, self.pages, page_tokens)?;
+        if self.options.real_time {
+            std::thread::sleep(self.options.timing.of(batch));
+        }
+        if self.options.fail_at_step == Some(step) {
+            return Err(RunError::Backend(format!("injected failure at step {step}")));
+        }
+        assert!(self.options.panic_at_step != Some(step), "injected panic at step {step}");
+        for slice in &batch.slices {
+            self.store(slice, &batch.tokens[slice.first..slice.first + slice.len]);
+        }
+        let rows = logits.reset(batch.logits_rows(), vocab);
+        let wanted = batch.slices.iter().filter(|slice| slice.logits);
+        for (slice, row) in wanted.zip(rows.chunks_exact_mut(vocab)) {
+            self.answer(slice, row)?;
+        }
+        if self.options.nan_at_step == Some(step)
+            && let Some(first) = rows.first_mut()
+        {
+            *first = f32::NAN;
+        }
+        Ok(())
+    }
+
+    fn modelled_time(&self, batch: &Batch) -> Option<Duration> {
+        Some(self.options.timing.of(batch))
+    }
+}
+
+fn mix(value: u64) -> u64 {
+    let mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(values: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
+        values.into_iter().map(TokenId).collect()
+    }
+
+    fn greedy(logits: &Logits, row: usize) -> TokenId {
+        let row = logits.row(row);
+        let best = (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
+        TokenId(best as u32)
+    }
+
+    #[test]
+    fn tokens_depend_on_the_prompt_and_not_on_chunks_or_neighbours() {
+        let options = FakeOptions::default();
+        let mut runner = FakeRunner::new(options.clone());
+        runner.allocate(8).unwrap();
+        let prompt = ids(5..45);
+        let expect = FakeRunner::next_token(&options, &prompt);
+        let pages = [3, 1, 0].map(PageId);
+        let mut logits = Logits::new();
+        let mut batch = Batch::default();
+        batch.push(&prompt[..7], 0, &pages, false);
+        runner.execute(&batch, &mut logits).unwrap();
+        assert_eq!(logits.rows(), 0);
+        batch.clear();
+        batch.push(&ids([9, 9]), 0, &[PageId(7)], true);
+        batch.push(&prompt[7..], 7, &pages, true);
+        runner.execute(&batch, &mut logits).unwrap();
+        assert_eq!(greedy(&logits, 1), expect);
+        assert!(options.emit.contains(&expect.0));
+    }
+
+    #[test]
+    fn a_stolen_page_is_an_error() {
+        let mut runner = FakeRunner::new(FakeOptions::default());
+        runner.allocate(4).unwrap();
+        let mut logits = Logits::new();
+        let mut batch = Batch::default();
+        batch.push(&ids(0..17), 0, &[PageId(0), PageId(1)], true);
+        runner.execute(&batch, &mut logits).unwrap();
+        batch.clear();
+        batch.push(&ids([1]), 16, &[PageId(2), PageId(1)], true);
+        let error = runner.execute(&batch, &mut logits).unwrap_err();
+        assert!(error.to_string().contains("page 2 does not hold position 0"), "{error}");
+    }
+
+    #[test]
+    fn failures_come_at_their_step() {
+        let options =
+            FakeOptions { fail_at_step: Some(1), nan_at_step: Some(0), ..FakeOptions::default() };
+        let mut runner = FakeRunner::new(options);
+        let mut logits = Logits::new();
+        let mut batch = Batch::default();
+        batch.push(&ids([1]), 0, &[PageId(0)], true);
+        assert_eq!(runner.execute(&batch, &mut logits), Err(RunError::NotAllocated));
+        runner.allocate(1).unwrap();
+        runner.execute(&batch, &mut logits).unwrap();
+        assert!(logits.row(0)[0].is_nan());
+        assert!(matches!(runner.execute(&batch, &mut logits), Err(RunError::Backend(_))));
+        assert_eq!(runner.steps(), 2);
+        let time = runner.modelled_time(&batch).unwrap();
+        assert_eq!(time, Duration::from_millis(3));
+    }
+}

@@ -1,0 +1,167 @@
+//! Metrics of the serving process.
+//!
+//! Values are recorded elsewhere; what cannot be recorded yet is not declared. Gauges of queues,
+//! pools and ages are set from one snapshot right before a page is rendered.
+
+use crate::buckets;
+use crate::def::catalog;
+use crate::labels::*;
+
+/// Roles that export the metrics of this module.
+pub const ROLES: &[Role] = &[Role::Unified];
+
+catalog! {
+    source: Server, roles: ROLES;
+
+    // ---- HTTP front door and admission ----
+
+    /// HTTP requests by final status, counted once when the outcome is known; an error after the
+    /// stream opened counts as its error status, not as 200.
+    HTTP_REQUESTS: Counter<(Route, Method, StatusCode)> =
+        "sightline_http_requests_total", only http_possible;
+    /// Time from accept to last byte of an HTTP request.
+    HTTP_REQUEST_DURATION: Histogram<(Route,)> =
+        "sightline_http_request_duration_seconds", buckets buckets::HTTP;
+    /// HTTP requests being served now.
+    HTTP_REQUESTS_IN_FLIGHT: Gauge<(Route,)> = "sightline_http_requests_in_flight";
+    /// Inference requests accepted into the waiting queue.
+    REQUESTS_ADMITTED: Counter<()> = "sightline_requests_admitted_total";
+    /// Inference requests refused before any response header was sent; reason is
+    /// queue_requests_full, queue_tokens_full, drain_time, draining, unhealthy or invalid.
+    REQUESTS_REJECTED: Counter<(RejectReason,)> = "sightline_requests_rejected_total";
+    /// Configured limit of waiting requests; 0 means no limit.
+    ADMISSION_QUEUE_LIMIT_REQUESTS: Gauge<()> = "sightline_admission_queue_limit_requests";
+    /// Configured limit of waiting uncached prompt tokens; 0 means no limit.
+    ADMISSION_QUEUE_LIMIT_TOKENS: Gauge<()> = "sightline_admission_queue_limit_tokens";
+    /// Retry-After delay told to refused clients.
+    ADMISSION_RETRY_AFTER: Histogram<()> =
+        "sightline_admission_retry_after_seconds", buckets buckets::QUEUE;
+    /// Inference requests that left the engine; outcome is stop, length, aborted or error.
+    REQUESTS_FINISHED: Counter<(Outcome,)> = "sightline_requests_finished_total";
+    /// Requests ended before completion; stage is queued, prefill or decode; initiator is client or
+    /// server.
+    REQUESTS_ABORTED: Counter<(AbortStage, AbortInitiator, AbortReason)> =
+        "sightline_requests_aborted_total", only abort_possible;
+    /// Finished requests judged against the configured objective; slo is ttft, itl or e2e; result
+    /// is good or bad; refused and aborted requests count as bad for ttft.
+    SLO_REQUESTS: Counter<(Slo, SloResult)> = "sightline_slo_requests_total";
+    /// Configured objective.
+    SLO_OBJECTIVE: Gauge<(Slo,)> = "sightline_slo_objective_seconds";
+
+    // ---- queues and scheduler ----
+
+    /// Requests in a queue; queue is waiting or retracted; read at scrape time.
+    QUEUE_REQUESTS: Gauge<(Queue,)> = "sightline_queue_requests";
+    /// Prompt tokens still to be prefilled in a queue, before cache hits.
+    QUEUE_PENDING_TOKENS: Gauge<(Queue,)> = "sightline_queue_pending_tokens";
+    /// Prompt tokens still to be computed in a queue, after known prefix hits; the unscheduled rest
+    /// of a prompt in chunked prefill counts in waiting.
+    QUEUE_PENDING_UNCACHED_TOKENS: Gauge<(Queue,)> = "sightline_queue_pending_uncached_tokens";
+    /// Age of the oldest request in a queue, computed at scrape time; 0 when empty.
+    QUEUE_OLDEST_REQUEST_AGE: Gauge<(Queue,)> = "sightline_queue_oldest_request_age_seconds";
+    /// Time a request spent in a queue, recorded when it leaves, whatever the exit.
+    REQUEST_QUEUE_TIME: Histogram<(Queue,)> =
+        "sightline_request_queue_time_seconds", buckets buckets::QUEUE;
+    /// Requests in the running batch; read at scrape time, so it is 0 as soon as the engine is
+    /// idle.
+    RUNNING_REQUESTS: Gauge<()> = "sightline_running_requests";
+    /// Largest running batch allowed.
+    RUNNING_REQUESTS_LIMIT: Gauge<()> = "sightline_running_requests_limit";
+    /// Scheduler loop turns; phase is prefill, decode, mixed or idle.
+    SCHEDULER_ITERATIONS: Counter<(Turn,)> = "sightline_scheduler_iterations_total";
+    /// Wall time of one scheduler turn that ran a batch.
+    SCHEDULER_ITERATION_DURATION: Histogram<(Phase,)> =
+        "sightline_scheduler_iteration_duration_seconds", buckets buckets::LOOP;
+    /// Wall time of the scheduler loop by exclusive stage; the stages add up to elapsed time.
+    SCHEDULER_STAGE_SECONDS: TimeCounter<(Stage,)> = "sightline_scheduler_stage_seconds_total";
+    /// Unix time of the last scheduler turn.
+    SCHEDULER_LAST_ITERATION: Gauge<()> = "sightline_scheduler_last_iteration_timestamp_seconds";
+    /// Requests in an executed batch.
+    BATCH_REQUESTS: Histogram<(Phase,)> = "sightline_batch_requests", buckets buckets::BATCH;
+    /// New tokens in an executed batch.
+    BATCH_TOKENS: Histogram<(Phase,)> = "sightline_batch_tokens", buckets buckets::TOKENS;
+    /// Device time spent in model forward passes; phase is prefill, decode or mixed.
+    FORWARD_BUSY_SECONDS: TimeCounter<(Phase, TpRank)> = "sightline_forward_busy_seconds_total";
+    /// Running requests retracted; reason is kv_pressure.
+    PREEMPTIONS: Counter<(PreemptReason,)> = "sightline_preemptions_total";
+    /// Tokens whose work was thrown away by preemption; kind is input or output.
+    PREEMPTED_TOKENS: Counter<(PreemptedKind,)> = "sightline_preempted_tokens_total";
+    /// 1 for the current lifecycle state; state is loading, warming, ready, draining or failed.
+    ENGINE_STATE: Gauge<(EngineState,)> = "sightline_engine_state";
+
+    // ---- latency ----
+
+    /// Time from accept at this process to the first output token sent.
+    TIME_TO_FIRST_TOKEN: Histogram<(Streaming,)> =
+        "sightline_time_to_first_token_seconds", buckets buckets::TTFT;
+    /// Exclusive parts of time to first token; phase is tokenize, queue or prefill; the parts add
+    /// up.
+    TTFT_PHASE: Histogram<(TtftPhase,)> =
+        "sightline_ttft_phase_seconds", buckets buckets::TTFT;
+    /// Gap between successive output tokens of one request.
+    INTER_TOKEN_LATENCY: Histogram<()> =
+        "sightline_inter_token_latency_seconds", buckets buckets::ITL;
+    /// Mean gap per output token of one finished request.
+    REQUEST_TIME_PER_OUTPUT_TOKEN: Histogram<()> =
+        "sightline_request_time_per_output_token_seconds", buckets buckets::ITL;
+    /// Time from accept to the end of an inference request.
+    REQUEST_DURATION: Histogram<(Outcome,)> =
+        "sightline_request_duration_seconds", buckets buckets::E2E;
+    /// Prompt tokens of a request, recorded at admission.
+    REQUEST_PROMPT_TOKENS: Histogram<()> =
+        "sightline_request_prompt_tokens", buckets buckets::TOKENS;
+    /// Output tokens of a finished request.
+    REQUEST_GENERATED_TOKENS: Histogram<()> =
+        "sightline_request_generated_tokens", buckets buckets::TOKENS;
+
+    // ---- tokens ----
+
+    /// Prompt tokens by where their KV came from; source is computed; added when the batch runs,
+    /// recompute after preemption excluded.
+    PROMPT_TOKENS: Counter<(PromptSource,)> = "sightline_prompt_tokens_total";
+    /// Prompt tokens computed again after a preemption.
+    RECOMPUTED_TOKENS: Counter<()> = "sightline_recomputed_tokens_total";
+    /// Output tokens produced.
+    GENERATION_TOKENS: Counter<()> = "sightline_generation_tokens_total";
+
+    // ---- KV pools ----
+
+    /// Size of a KV pool; tier is device.
+    KV_POOL_CAPACITY_BYTES: Gauge<(Tier, Pool, TpRank)> = "sightline_kv_pool_capacity_bytes";
+    /// Used part of a KV pool; state is active (pinned by live requests).
+    KV_POOL_USED_BYTES: Gauge<(Tier, Pool, TpRank, SlotState)> = "sightline_kv_pool_used_bytes";
+    /// Slots (pages or states) of a KV pool.
+    KV_POOL_CAPACITY_SLOTS: Gauge<(Tier, Pool, TpRank)> = "sightline_kv_pool_capacity_slots";
+    /// Used slots of a KV pool; state as for bytes.
+    KV_POOL_USED_SLOTS: Gauge<(Tier, Pool, TpRank, SlotState)> = "sightline_kv_pool_used_slots";
+    /// Allocations that found no room.
+    KV_POOL_ALLOC_FAILURES: Counter<(Tier, Pool)> = "sightline_kv_pool_alloc_failures_total";
+    /// Constant 1 with the geometry of a pool; derived_from names the pool whose indices a sidecar
+    /// pool borrows; none for other pools.
+    KV_POOL_INFO: Gauge<(Tier, Pool, Layers, PageTokens, SlotBytes, Layout, DerivedFrom)> =
+        "sightline_kv_pool_info";
+
+    // ---- process and self-observation ----
+
+    /// Constant 1; cuda is none in a build without it.
+    BUILD_INFO: Gauge<(Version, GitSha, Rustc, Cuda)> = "sightline_build_info";
+    /// Constant 1 with the constant labels of the model served.
+    SERVED_MODEL_INFO: Gauge<()> = "sightline_served_model_info";
+    /// Constant 1 with the configuration that dashboards need.
+    CONFIG_INFO: Gauge<(TpSize, DpSize, KvDtype, PageTokens, HicacheMode, TransferBackend)> =
+        "sightline_config_info";
+    /// Constant 1 for each operation with the weight format it reads and the code path it runs.
+    KERNEL_INFO: Gauge<(Op, Format, Kernel)> = "sightline_kernel_info";
+    /// Duration of a startup phase; phase is load, pools or warmup.
+    STARTUP_PHASE: Gauge<(StartupPhase,)> = "sightline_startup_phase_seconds";
+    /// Unix time the engine became ready; 0 before.
+    READY_TIMESTAMP: Gauge<()> = "sightline_ready_timestamp_seconds";
+    /// Wake-up drift of a 10 ms timer.
+    TOKIO_EVENT_LOOP_DELAY: Histogram<()> =
+        "sightline_tokio_event_loop_delay_seconds", buckets buckets::TICK;
+    /// Time to render the metrics page.
+    METRICS_RENDER_DURATION: Histogram<()> =
+        "sightline_metrics_render_duration_seconds", buckets buckets::TICK;
+    /// Series on the last rendered page.
+    METRICS_SERIES: Gauge<()> = "sightline_metrics_series";
+}

@@ -116,16 +116,20 @@ closed! {
     }
     /// Exclusive stage of the scheduler loop; the stages add up to elapsed time.
     Stage: "stage" {
-        /// Waiting for work.
-        Idle = "idle",
-        /// Taking submissions and aborts.
+        /// Blocked, with nothing to do.
+        Wait = "wait",
+        /// Taking in submissions and aborts.
         Events = "events",
         /// Choosing the batch and its pages.
         Schedule = "schedule",
         /// Forward pass of the model.
-        Execute = "execute",
-        /// Sampling, delivery, release of finished requests, statistics.
+        Forward = "forward",
+        /// Choosing tokens from logits.
+        Sample = "sample",
+        /// Handing tokens out and ending requests.
         Commit = "commit",
+        /// Reporting.
+        Observe = "observe",
     }
     /// Why a request was refused before any header was sent.
     RejectReason: "reason" {

@@ -1,0 +1,198 @@
+//! Causal attention over paged keys and values, grouped query heads included.
+//!
+//! A row's sums run over the positions from 0 in one fixed order that depends on nothing else, so
+//! cutting a prompt into chunks or batching it with other sequences does not change a bit.
+//! Keys and values must be in their pages before the call; this module does not write them.
+
+use crate::buffer::SharedOut;
+use crate::{KernelPath, ThreadPool, math};
+
+/// Heads of an attention layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionShape {
+    /// Query heads; a multiple of `kv_heads` of the pages.
+    pub heads: usize,
+    /// Scores are multiplied by this, usually `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// The kernels to use.
+    pub path: KernelPath,
+}
+
+/// Where one layer's keys and values lie inside a page. Units are f32 values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvGeometry {
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Values of one head of one position.
+    pub head_dim: usize,
+    /// Positions of a page.
+    pub page_tokens: usize,
+    /// Distance from one page to the next.
+    pub page_stride: usize,
+    /// Start of the layer's keys in a page: `kv_heads x page_tokens x head_dim`.
+    pub key_offset: usize,
+    /// Start of the layer's values in a page, the same shape.
+    pub value_offset: usize,
+}
+
+/// One layer's keys and values of a whole pool of pages.
+#[derive(Debug, Clone, Copy)]
+pub struct PagedKv<'a> {
+    pool: &'a [f32],
+    geometry: KvGeometry,
+}
+
+impl<'a> PagedKv<'a> {
+    /// Views `pool` (whole pages, one after another).
+    ///
+    /// # Panics
+    /// When the geometry does not fit its page or the pool is not whole pages.
+    #[must_use]
+    pub fn new(pool: &'a [f32], geometry: KvGeometry) -> Self {
+        let g = geometry;
+        assert!(g.kv_heads > 0 && g.head_dim > 0 && g.page_tokens > 0, "empty key/value geometry");
+        let plane = g.kv_heads * g.page_tokens * g.head_dim;
+        assert!(g.key_offset + plane <= g.page_stride, "keys reach beyond their page");
+        assert!(g.value_offset + plane <= g.page_stride, "values reach beyond their page");
+        assert!(pool.len().is_multiple_of(g.page_stride), "the pool must be whole pages");
+        Self { pool, geometry }
+    }
+
+    /// Number of pages in the pool.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.pool.len() / self.geometry.page_stride
+    }
+
+    /// The geometry.
+    #[must_use]
+    pub fn geometry(&self) -> KvGeometry {
+        self.geometry
+    }
+
+    /// The keys of one head of a page: `page_tokens x head_dim`.
+    pub(crate) fn keys(&self, page: u32, head: usize) -> &'a [f32] {
+        self.plane(page, head, self.geometry.key_offset)
+    }
+
+    /// The values of one head of a page: `page_tokens x head_dim`.
+    pub(crate) fn values(&self, page: u32, head: usize) -> &'a [f32] {
+        self.plane(page, head, self.geometry.value_offset)
+    }
+
+    fn plane(&self, page: u32, head: usize, offset: usize) -> &'a [f32] {
+        let g = &self.geometry;
+        debug_assert!(head < g.kv_heads);
+        let len = g.page_tokens * g.head_dim;
+        let start = page as usize * g.page_stride + offset + head * len;
+        &self.pool[start..start + len]
+    }
+}
+
+/// The query rows of one sequence in a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionSequence<'a> {
+    /// Index of its first row in the batch.
+    pub first_row: usize,
+    /// Number of rows.
+    pub rows: usize,
+    /// Position of the first row; row `i` attends to positions `0..=start + i`.
+    pub start: usize,
+    /// Pages of positions `0..start + rows`, in order; more may follow.
+    pub pages: &'a [u32],
+}
+
+/// `out = softmax(q k^T * scale) v`, causal, for every row of every sequence.
+///
+/// `q` and `out` hold rows of `heads x head_dim` values. Query head `h` reads key/value head
+/// `h / (heads / kv_heads)`. Rows that belong to no sequence are left as they are.
+///
+/// # Panics
+/// When the shapes disagree, the sequences' rows overlap or are not in ascending order, or a page
+/// is missing or outside the pool.
+pub fn paged_attention(
+    shape: AttentionShape,
+    q: &[f32],
+    kv: PagedKv<'_>,
+    sequences: &[AttentionSequence<'_>],
+    out: &mut [f32],
+    pool: &ThreadPool,
+) {
+    check(shape, q, kv, sequences, out);
+    let dim = kv.geometry.head_dim;
+    let row_len = shape.heads * dim;
+    let group = shape.heads / kv.geometry.kv_heads;
+    let out = SharedOut::new(out);
+    for s in sequences {
+        pool.parallel_for(s.rows * shape.heads, 1, |items| {
+            for item in items {
+                let (row, head) = (item / shape.heads, item % shape.heads);
+                let at = (s.first_row + row) * row_len + head * dim;
+                // SAFETY: `parallel_for` hands out each (row, head) once.
+                let out = unsafe { out.slice(at..at + dim) };
+                head_row(shape.scale, &q[at..at + dim], kv, s, head / group, s.start + row, out);
+            }
+        });
+    }
+}
+
+fn head_row(
+    scale: f32,
+    q: &[f32],
+    kv: PagedKv<'_>,
+    s: &AttentionSequence<'_>,
+    head: usize,
+    position: usize,
+    out: &mut [f32],
+) {
+    let (tokens, dim) = (kv.geometry.page_tokens, kv.geometry.head_dim);
+    let mut scores: Vec<f32> = (0..=position)
+        .map(|p| {
+            let at = p % tokens * dim;
+            let key = &kv.keys(s.pages[p / tokens], head)[at..at + dim];
+            q.iter().zip(key).map(|(a, b)| a * b).fold(0.0, |a, b| a + b) * scale
+        })
+        .collect();
+    let (max, _) = math::max_value(&scores);
+    let sum = math::exp_shifted(&mut scores, max);
+    out.fill(0.0);
+    for (p, w) in scores.iter().enumerate() {
+        let at = p % tokens * dim;
+        let value = &kv.values(s.pages[p / tokens], head)[at..at + dim];
+        out.iter_mut().zip(value).for_each(|(o, v)| *o += w * v);
+    }
+    out.iter_mut().for_each(|o| *o *= (1.0 / sum) as f32);
+}
+
+fn check(
+    shape: AttentionShape,
+    q: &[f32],
+    kv: PagedKv<'_>,
+    sequences: &[AttentionSequence<'_>],
+    out: &[f32],
+) {
+    let g = kv.geometry;
+    let row_len = shape.heads * g.head_dim;
+    assert!(shape.heads > 0, "attention needs heads");
+    assert!(shape.heads.is_multiple_of(g.kv_heads), "query heads must share kv heads evenly");
+    assert!(q.len().is_multiple_of(row_len), "queries must be whole rows of {row_len}");
+    assert_eq!(q.len(), out.len(), "output must have the shape of the queries");
+    let mut next = 0;
+    for s in sequences {
+        assert!(s.first_row >= next, "rows of sequences must ascend without overlap");
+        next = s.first_row + s.rows;
+        assert!(next * row_len <= q.len(), "a sequence has more rows than there are queries");
+        let needed = if s.rows == 0 { 0 } else { (s.start + s.rows).div_ceil(g.page_tokens) };
+        assert!(needed <= s.pages.len(), "{needed} pages needed, {} given", s.pages.len());
+        let known = s.pages[..needed].iter().all(|p| (*p as usize) < kv.pages());
+        assert!(known, "a page lies outside the pool of {}", kv.pages());
+    }
+}
+
+/// The name of the attention kernel that `path` selects, for logs and metrics.
+#[must_use]
+pub fn attention_kernel(path: KernelPath) -> &'static str {
+    match path.resolve() {
+        KernelPath::Detect | KernelPath::Reference | KernelPath::Avx2 => "reference-attention",
+    }
+}

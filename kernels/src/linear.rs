@@ -1,0 +1,127 @@
+//! Matrix products over packed weights: the trait, and the registry that picks a kernel.
+//!
+//! A kernel repacks the stored bytes once, at load, into whatever layout it likes. Adding one (for
+//! other vector widths or tile units) means adding an entry to the registry.
+
+use crate::reference::ReferenceLinear;
+use crate::{Activations, CpuCaps, KernelError, KernelPath, ThreadPool, WeightFormat};
+
+/// A packed weight matrix W of `out_features` x `in_features`: computes `y = x W^T`.
+///
+/// The result of a row depends on that row and W alone, bit for bit: not on the other rows, their
+/// number, or the number of threads. With quantised weights the activations take part as int8 per
+/// 32 values; block sums are exact integers and their f32 scales are applied in one fixed order.
+/// With float weights each output is one chain of multiply-adds over the input features in order.
+pub trait Linear: Send + Sync {
+    /// Values of one input row.
+    fn in_features(&self) -> usize;
+
+    /// Values of one output row.
+    fn out_features(&self) -> usize;
+
+    /// Writes `x.rows()` x `out_features()` values to `y`.
+    ///
+    /// # Panics
+    /// When `x` does not have `in_features()` features or `y` has another length.
+    fn forward(&self, x: &Activations, y: &mut [f32], pool: &ThreadPool);
+
+    /// The name of the kernel, for logs and metrics.
+    fn kernel(&self) -> &'static str;
+
+    /// The stored form that was packed.
+    fn format(&self) -> WeightFormat;
+
+    /// Bytes of memory that the packed weights occupy.
+    fn weight_bytes(&self) -> u64;
+}
+
+/// Stored weights whose size has been checked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoredMatrix<'a> {
+    pub(crate) format: WeightFormat,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) out_features: usize,
+    pub(crate) in_features: usize,
+}
+
+impl<'a> StoredMatrix<'a> {
+    /// The stored bytes of one row.
+    pub(crate) fn row(&self, row: usize) -> &'a [u8] {
+        let len = self.bytes.len() / self.out_features;
+        &self.bytes[row * len..(row + 1) * len]
+    }
+}
+
+/// One way to multiply with weights of one format.
+#[derive(Debug)]
+pub struct KernelEntry {
+    /// The name of the kernel.
+    pub name: &'static str,
+    /// The weights it takes.
+    pub format: WeightFormat,
+    /// The family it belongs to.
+    pub path: KernelPath,
+    /// Whether it runs on a processor.
+    pub supported: fn(CpuCaps) -> bool,
+    pub(crate) pack: fn(StoredMatrix<'_>) -> Box<dyn Linear>,
+}
+
+const fn reference(name: &'static str, format: WeightFormat) -> KernelEntry {
+    KernelEntry {
+        name,
+        format,
+        path: KernelPath::Reference,
+        supported: |_| true,
+        pack: |w| Box::new(ReferenceLinear::new(w)),
+    }
+}
+
+/// The portable kernels, which run everywhere.
+static REFERENCE: [KernelEntry; 6] = [
+    reference("reference-f32", WeightFormat::F32),
+    reference("reference-f16", WeightFormat::F16),
+    reference("reference-bf16", WeightFormat::Bf16),
+    reference("reference-q8_0", WeightFormat::Q8_0),
+    reference("reference-q4_0", WeightFormat::Q4_0),
+    reference("reference-q4_1", WeightFormat::Q4_1),
+];
+
+/// The vector kernels of this architecture, the fastest first.
+#[cfg(target_arch = "x86_64")]
+static VECTOR: &[KernelEntry] = &[];
+#[cfg(not(target_arch = "x86_64"))]
+static VECTOR: &[KernelEntry] = &[];
+
+/// Every kernel of this build, in the order in which they are tried.
+pub fn kernel_registry() -> impl Iterator<Item = &'static KernelEntry> {
+    VECTOR.iter().chain(&REFERENCE)
+}
+
+/// Packs stored weights (rows of `in_features` values, one per output) for the first kernel of the
+/// registry that matches `path` and runs on this processor.
+///
+/// # Errors
+/// [`KernelError`] when the bytes do not match the shape, or no kernel of `path` runs here.
+pub fn pack(
+    format: WeightFormat,
+    bytes: &[u8],
+    out_features: usize,
+    in_features: usize,
+    path: KernelPath,
+) -> Result<Box<dyn Linear>, KernelError> {
+    format.check_bytes(out_features, in_features, bytes.len())?;
+    let caps = CpuCaps::detect();
+    let entry = kernel_registry()
+        .filter(|e| e.format == format && (e.supported)(caps))
+        .find(|e| path == KernelPath::Detect || e.path == path)
+        .ok_or_else(|| KernelError::Unsupported { path, format, caps: caps.to_string() })?;
+    Ok((entry.pack)(StoredMatrix { format, bytes, out_features, in_features }))
+}
+
+/// Checks the shapes of a forward call and says whether there is anything to compute.
+pub(crate) fn check_shapes(linear: &dyn Linear, x: &Activations, y: &[f32]) -> bool {
+    let (k, n) = (linear.in_features(), linear.out_features());
+    assert_eq!(x.features(), k, "activations must have the input features of the weights");
+    assert_eq!(Some(y.len()), x.rows().checked_mul(n), "output must be rows x output features");
+    !y.is_empty()
+}

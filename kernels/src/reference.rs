@@ -1,0 +1,131 @@
+//! Matrix products in plain code: the oracle of the tests and the fallback of other processors.
+//!
+//! Not written for speed.
+
+use crate::activations::Int8Rows;
+use crate::buffer::SharedOut;
+use crate::format::{BLOCK, block_f16, nibble};
+use crate::linear::{StoredMatrix, check_shapes};
+use crate::{Activations, Linear, ThreadPool, WeightFormat, dequantize_row};
+
+/// Weights kept as stored.
+pub(crate) struct ReferenceLinear {
+    format: WeightFormat,
+    bytes: Vec<u8>,
+    out_features: usize,
+    in_features: usize,
+}
+
+impl ReferenceLinear {
+    pub(crate) fn new(w: StoredMatrix<'_>) -> Self {
+        Self {
+            format: w.format,
+            bytes: w.bytes.to_vec(),
+            out_features: w.out_features,
+            in_features: w.in_features,
+        }
+    }
+
+    fn row(&self, row: usize) -> &[u8] {
+        StoredMatrix {
+            format: self.format,
+            bytes: &self.bytes,
+            out_features: self.out_features,
+            in_features: self.in_features,
+        }
+        .row(row)
+    }
+
+    /// Output `o` of every activation row, float weights.
+    fn float_column(&self, o: usize, x: &Activations, mut write: impl FnMut(usize, f32)) {
+        let mut weights = vec![0.0; self.in_features];
+        dequantize_row(self.format, self.row(o), &mut weights)
+            .expect("the byte count was checked when the matrix was packed");
+        for row in 0..x.rows() {
+            let products = weights.iter().zip(x.row(row)).map(|(w, x)| w * x);
+            write(row, products.fold(0.0, |sum, p| sum + p));
+        }
+    }
+
+    /// Output `o` of every activation row, block weights.
+    fn block_column(&self, o: usize, x: &Int8Rows, rows: usize, mut write: impl FnMut(usize, f32)) {
+        let blocks = self.in_features / BLOCK;
+        let stored = self.row(o).chunks_exact(self.format.block_bytes());
+        for row in 0..rows {
+            let mut sum = 0.0f32;
+            for (i, block) in stored.clone().enumerate() {
+                let at = row * blocks + i;
+                let weights = block_integers(self.format, block);
+                let q = x.q[at * BLOCK..].iter().map(|q| i32::from(*q));
+                let dot: i32 = weights.iter().zip(q).map(|(w, q)| w * q).sum();
+                sum += dot as f32 * (block_f16(block, 0) * x.scale[at]);
+                if self.format == WeightFormat::Q4_1 {
+                    sum += block_f16(block, 2) * (x.scale[at] * x.sum[at] as f32);
+                }
+            }
+            write(row, sum);
+        }
+    }
+}
+
+/// The integers of a block, before scale and offset.
+fn block_integers(format: WeightFormat, block: &[u8]) -> [i32; BLOCK] {
+    std::array::from_fn(|i| match format {
+        WeightFormat::Q8_0 => i32::from(block[2 + i].cast_signed()),
+        WeightFormat::Q4_0 => i32::from(nibble(&block[2..], i)) - 8,
+        WeightFormat::Q4_1 => i32::from(nibble(&block[4..], i)),
+        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => 0,
+    })
+}
+
+impl Linear for ReferenceLinear {
+    fn in_features(&self) -> usize {
+        self.in_features
+    }
+
+    fn out_features(&self) -> usize {
+        self.out_features
+    }
+
+    fn forward(&self, x: &Activations, y: &mut [f32], pool: &ThreadPool) {
+        if !check_shapes(self, x, y) {
+            return;
+        }
+        let int8 = self.format.is_quantized().then(|| x.int8(pool));
+        let n = self.out_features;
+        let out = SharedOut::new(y);
+        pool.parallel_for(n, 1, |outputs| {
+            for o in outputs {
+                let write = |row: usize, value: f32| {
+                    let at = row * n + o;
+                    // SAFETY: `parallel_for` hands out each output feature once, and the
+                    // reference lives only for this store.
+                    unsafe { out.slice(at..at + 1)[0] = value };
+                };
+                match int8 {
+                    None => self.float_column(o, x, write),
+                    Some(int8) => self.block_column(o, int8, x.rows(), write),
+                }
+            }
+        });
+    }
+
+    fn kernel(&self) -> &'static str {
+        match self.format {
+            WeightFormat::F32 => "reference-f32",
+            WeightFormat::F16 => "reference-f16",
+            WeightFormat::Bf16 => "reference-bf16",
+            WeightFormat::Q8_0 => "reference-q8_0",
+            WeightFormat::Q4_0 => "reference-q4_0",
+            WeightFormat::Q4_1 => "reference-q4_1",
+        }
+    }
+
+    fn format(&self) -> WeightFormat {
+        self.format
+    }
+
+    fn weight_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}

@@ -181,8 +181,8 @@ closed! {
         SlowClient = "slow_client",
         /// Still running when the time to drain was over.
         DrainDeadline = "drain_deadline",
-        /// The engine failed under it.
-        EngineError = "engine_error",
+        /// The process stops without draining.
+        Shutdown = "shutdown",
     }
     /// Objective that a request is judged against.
     Slo: "slo" {
@@ -345,6 +345,14 @@ closed! {
 }
 
 open! {
+    /// Cluster; set by the scrape configuration.
+    Cluster: "cluster", 16, "clusters of one Prometheus";
+    /// Host; set by the scrape configuration.
+    Node: "node", 256, "hosts of one Prometheus";
+    /// Scrape job, one for each role; set by the scrape configuration.
+    Job: "job", 8, "one for each role";
+    /// Address of the scrape target; set by the scrape configuration.
+    Instance: "instance", 1024, "targets of one Prometheus";
     /// Model served; a constant label.
     ModelName: "model_name", 1, "one engine serves one model";
     /// Version of the program.
@@ -448,7 +456,7 @@ pub(crate) fn abort_possible(
 ) -> bool {
     let by = match reason {
         AbortReason::ClientGone => AbortInitiator::Client,
-        AbortReason::SlowClient | AbortReason::DrainDeadline | AbortReason::EngineError => {
+        AbortReason::SlowClient | AbortReason::DrainDeadline | AbortReason::Shutdown => {
             AbortInitiator::Server
         }
     };

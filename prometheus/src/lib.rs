@@ -34,6 +34,7 @@ pub mod def;
 pub mod install;
 pub mod labels;
 pub mod process;
+pub mod promql;
 pub mod server;
 
 /// Every metric of the catalog.

@@ -1,2 +1,53 @@
-//! The scheduler and its thread.
+//! The scheduler and its thread: continuous batching over paged KV.
+//!
+//! One thread turns one loop ([`step`](self)): drain events, schedule, execute, commit, observe. A
+//! step mixes one decode row per running answer with chunks of prompts under a token budget, first
+//! come first served. When pages run out, the youngest request is retracted: its pages are freed,
+//! it goes to the front of the queue, and its tokens are computed again later; its text is the same.
+//!
+//! Invariants:
+//! - every accepted submission ends exactly once, through [`Sink::finish`];
+//! - the oldest request progresses in every step that runs a batch;
+//! - pages belong to a request and are freed by dropping it; the queue depth is the live permits;
+//! - the cost of a step does not depend on how many requests wait.
+//!
+//! This crate knows no text, no wire format and no metric: a [`Sink`] takes the tokens of one
+//! request, an [`Observer`] takes plain values once per step. Only the thread's rim reads a clock;
+//! the core takes time from a [`TimeSource`].
 #![forbid(unsafe_code)]
+
+mod budget;
+mod commit;
+mod config;
+mod event;
+mod handle;
+mod mailbox;
+mod output;
+mod prepare;
+mod queue;
+mod request;
+mod scheduler;
+mod stats;
+mod step;
+mod time;
+
+#[cfg(test)]
+mod sim_test;
+#[cfg(test)]
+mod testing;
+
+pub use config::{ConfigError, EngineConfig};
+pub use event::{AbortReason, Initiator};
+pub use handle::{Handle, SubmitError, SubmitRefused};
+pub use kv_cache::PoolStats;
+pub use output::{
+    Abort, Finish, Outcome, RequestEnd, RequestError, Sink, Stage, Timings, TokenEvent, TtftPhases,
+    Verdict,
+};
+pub use prepare::{PrepareError, Prepared, prepare};
+pub use request::Submission;
+pub use stats::{
+    EngineSnapshot, EngineState, FirstToken, LoopStage, Observer, Preemptions, Queue, QueueExit,
+    QueueExitCause, RetractedSnapshot, StageTimes, StepPhase, StepStats,
+};
+pub use time::TimeSource;

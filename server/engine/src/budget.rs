@@ -1,0 +1,77 @@
+//! What one step may spend: tokens, and the pages that admissions must leave alone.
+
+use kv_cache::PoolSet;
+
+use crate::request::Request;
+
+/// The tokens of one step. Every decode row is paid for before the first prompt token.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TokenBudget {
+    prefill: usize,
+    chunk: usize,
+}
+
+impl TokenBudget {
+    /// The budget of a step in which `decoding` requests take a token each.
+    pub(crate) const fn new(step: usize, chunk: usize, decoding: usize) -> Self {
+        Self { prefill: step.saturating_sub(decoding), chunk }
+    }
+
+    /// Takes up to one chunk of `wanted` prompt tokens.
+    pub(crate) fn take_chunk(&mut self, wanted: usize) -> usize {
+        let taken = wanted.min(self.chunk).min(self.prefill);
+        self.prefill -= taken;
+        taken
+    }
+
+    pub(crate) const fn is_spent(&self) -> bool {
+        self.prefill == 0
+    }
+}
+
+/// The pages, per pool, that requests in the batch will still need for what they already have to
+/// compute. An admission must leave them free, else it would only cause a retraction.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PageReserve {
+    pages: Vec<usize>,
+}
+
+impl PageReserve {
+    /// Nothing reserved; keeps its memory.
+    pub(crate) fn reset(&mut self, pools: &PoolSet) {
+        self.pages.clear();
+        self.pages.resize(pools.pools().len(), 0);
+    }
+
+    /// Reserves what `request` lacks of the pages for its present tokens, and one page to grow.
+    pub(crate) fn add(&mut self, request: &Request, pools: &PoolSet) {
+        let covered = request.table.tokens();
+        for (reserved, pool) in self.pages.iter_mut().zip(pools.pools()) {
+            let spec = pool.spec();
+            *reserved += spec.pages_for(request.tokens.len()) - spec.pages_for(covered) + 1;
+        }
+    }
+
+    /// Would every pool have room for all of `request`'s present tokens beside the reserve?
+    pub(crate) fn leaves_room_for(&self, request: &Request, pools: &PoolSet) -> bool {
+        self.pages.iter().zip(pools.pools()).all(|(reserved, pool)| {
+            reserved + pool.spec().pages_for(request.tokens.len()) <= pool.free()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decode_rows_come_out_of_the_budget_first() {
+        let mut budget = TokenBudget::new(10, 4, 3);
+        assert_eq!(budget.take_chunk(100), 4);
+        assert_eq!(budget.take_chunk(2), 2);
+        assert_eq!(budget.take_chunk(100), 1);
+        assert!(budget.is_spent());
+        assert_eq!(budget.take_chunk(100), 0);
+        assert!(TokenBudget::new(3, 4, 5).is_spent());
+    }
+}

@@ -1,0 +1,201 @@
+//! After the forward pass: account what was computed, hand tokens out, end requests, report.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use model::{RunError, Sampled};
+use types::Time;
+
+use crate::event::AbortReason;
+use crate::output::{Abort, Outcome, RequestEnd, RequestError, Sink, Stage, TokenEvent, Verdict};
+use crate::request::{SinkPanicked, ask};
+use crate::scheduler::Row;
+use crate::stats::{EngineState, FirstToken, QueueExit, RetractedSnapshot, StepPhase, StepStats};
+use crate::step::{Core, Life};
+
+/// What one turn has to tell. Kept from turn to turn, so that its memory is allocated once.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) prompt_tokens: u64,
+    pub(crate) recomputed_tokens: u64,
+    pub(crate) generated_tokens: u64,
+    pub(crate) first_tokens: Vec<FirstToken>,
+    pub(crate) inter_token: Vec<Duration>,
+    pub(crate) queue_exits: Vec<QueueExit>,
+    /// Ended requests whose sinks have not heard of it yet.
+    pub(crate) ended: Vec<(Box<dyn Sink>, RequestEnd)>,
+}
+
+impl Report {
+    fn clear(&mut self) {
+        self.prompt_tokens = 0;
+        self.recomputed_tokens = 0;
+        self.generated_tokens = 0;
+        self.first_tokens.clear();
+        self.inter_token.clear();
+        self.queue_exits.clear();
+    }
+}
+
+impl Core {
+    /// Applies the outputs of a batch that ran for `busy`.
+    pub(crate) fn commit(&mut self, busy: Duration) {
+        if self.plan.rows.is_empty() {
+            return;
+        }
+        self.sample();
+        let now = self.clock.last();
+        let mut sampled = std::mem::take(&mut self.sampled);
+        let mut chosen = sampled.drain(..);
+        for index in 0..self.plan.rows.len() {
+            let row = self.plan.rows[index];
+            self.advance(row);
+            if row.logits {
+                let token = chosen.next().expect("one choice per row with logits");
+                self.commit_token(row, token, now);
+            }
+        }
+        drop(chosen);
+        self.sampled = sampled;
+        self.report_prefill_rate(busy);
+    }
+
+    fn advance(&mut self, row: Row) {
+        let request = self.scheduler.running.get_mut(row.seq).expect("a planned row runs");
+        let computed = request.advance(row.len);
+        self.report.prompt_tokens += computed.prompt as u64;
+        self.report.recomputed_tokens += computed.again as u64;
+    }
+
+    fn commit_token(&mut self, row: Row, chosen: Result<Sampled, RunError>, now: Time) {
+        let request = self.scheduler.running.get_mut(row.seq).expect("a planned row runs");
+        let id = request.id;
+        let sampled = match chosen {
+            Ok(sampled) => sampled,
+            Err(error) => {
+                let error = RequestError::Model(error.to_string());
+                return self.end(id, |_| Outcome::Error(error));
+            }
+        };
+        match request.append(sampled.token, now) {
+            Some(gap) => self.report.inter_token.push(gap),
+            None => self.report.first_tokens.extend(first_token(request)),
+        }
+        self.report.generated_tokens += 1;
+        let finish = request.finish();
+        let event = TokenEvent {
+            token: sampled.token,
+            index: request.generated() - 1,
+            logprob: sampled.logprob,
+            top: &sampled.top,
+            now,
+            finish,
+        };
+        let abort = |reason| Outcome::Aborted(Abort { stage: Stage::Decode, reason });
+        let outcome = match ask(&mut *request.sink, &event) {
+            Ok(Verdict::Continue) => finish.map(Outcome::from),
+            Ok(Verdict::Stop) => Some(Outcome::Stop),
+            Ok(Verdict::Gone) => Some(abort(AbortReason::ClientGone)),
+            Ok(Verdict::Slow) => Some(abort(AbortReason::SlowClient)),
+            Err(SinkPanicked) => Some(Outcome::Error(RequestError::Sink)),
+        };
+        if let Some(outcome) = outcome {
+            self.end(id, |_| outcome);
+        }
+    }
+
+    /// Tells admission how fast prefill is. A mixed step's time is shared out by tokens.
+    fn report_prefill_rate(&self, busy: Duration) {
+        let total = self.plan.batch.tokens.len();
+        let prefill = total - self.plan.decode_tokens();
+        if prefill > 0 {
+            let share = busy.mul_f64(prefill as f64 / total as f64);
+            self.admission.observe_prefill(prefill as u64, share);
+        }
+    }
+
+    /// Tells the observer and the snapshot about the turn, then the sinks about their ends: a
+    /// client that has its answer finds the gauges without its request.
+    pub(crate) fn observe(&mut self, started: Time, busy: Duration) {
+        let now = self.clock.last();
+        for (_, end) in &self.report.ended {
+            self.observer.on_request_end(end);
+        }
+        let phase = self.phase();
+        let ran = phase != StepPhase::Idle;
+        let stages = self.clock.report();
+        self.observer.on_step(&StepStats {
+            now,
+            phase,
+            duration: if ran { now.since(started) } else { Duration::ZERO },
+            busy: if ran { busy } else { Duration::ZERO },
+            requests: self.plan.rows.len(),
+            tokens: self.plan.batch.tokens.len(),
+            prompt_tokens: self.report.prompt_tokens,
+            recomputed_tokens: self.report.recomputed_tokens,
+            generated_tokens: self.report.generated_tokens,
+            preemptions: self.plan.preemptions,
+            first_tokens: &self.report.first_tokens,
+            inter_token: &self.report.inter_token,
+            queue_exits: &self.report.queue_exits,
+            stages: &stages,
+        });
+        self.publish(now);
+        self.finish_ended();
+        self.report.clear();
+    }
+
+    fn phase(&self) -> StepPhase {
+        let (rows, decode) = (self.plan.rows.len(), self.plan.decode_tokens());
+        match (decode, rows - decode) {
+            (0, 0) => StepPhase::Idle,
+            (0, _) => StepPhase::Prefill,
+            (_, 0) => StepPhase::Decode,
+            (_, _) => StepPhase::Mixed,
+        }
+    }
+
+    /// Updates the snapshot that handles read.
+    pub(crate) fn publish(&self, now: Time) {
+        let retracted = &self.scheduler.retracted;
+        let mut snapshot = self.shared.snapshot();
+        snapshot.state = match &self.life {
+            Life::Ready => EngineState::Ready,
+            Life::Draining(_) => EngineState::Draining,
+            Life::Stopped => EngineState::Stopped,
+            Life::Failed(why) => {
+                snapshot.failure = Some(why.clone());
+                EngineState::Failed
+            }
+        };
+        snapshot.running = self.scheduler.running.len();
+        snapshot.waiting = self.scheduler.waiting.len();
+        snapshot.retracted = RetractedSnapshot {
+            requests: retracted.len(),
+            tokens: self.scheduler.retracted_tokens(),
+            // At most `max_running` requests are in there.
+            oldest: retracted.iter().map(crate::request::Request::queued_since).min(),
+        };
+        for (pool, stats) in snapshot.pools.iter_mut().zip(self.scheduler.pools.stats()) {
+            *pool = stats;
+        }
+        snapshot.last_iteration = now;
+        snapshot.iterations += 1;
+    }
+
+    /// Tells the sinks of ended requests. A panic in one is its own affair.
+    pub(crate) fn finish_ended(&mut self) {
+        if self.report.ended.is_empty() {
+            return;
+        }
+        self.mailbox.forget(self.report.ended.iter().map(|(_, end)| end.id));
+        for (sink, end) in self.report.ended.drain(..) {
+            drop(catch_unwind(AssertUnwindSafe(|| sink.finish(&end))));
+        }
+    }
+}
+
+fn first_token(request: &crate::request::Request) -> Option<FirstToken> {
+    let (ttft, phases) = (request.timings.ttft()?, request.timings.ttft_phases()?);
+    Some(FirstToken { id: request.id, streaming: request.streaming(), ttft, phases })
+}

@@ -1,0 +1,112 @@
+//! The bounds of the engine, checked against the model before anything is allocated.
+
+use model::ModelSpec;
+
+/// Bounds of the engine. Every field is a hard limit, none is a hint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Most requests in the running batch; at least 1.
+    pub max_running: usize,
+    /// Token budget of one step, decode rows and prompt chunks together; at least `max_running`,
+    /// so that no decode row ever waits for the budget.
+    pub max_batch_tokens: usize,
+    /// Most prompt tokens of one request in one step; at least 1.
+    pub prefill_chunk: usize,
+    /// Pages of every KV pool; at least 1.
+    pub pool_pages: usize,
+    /// Most submissions that may lie between the front door and the engine's next step.
+    pub max_submissions: usize,
+    /// Start of the randomness of requests that bring no seed.
+    pub seed: u64,
+}
+
+/// A setting with which the engine could not work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A field that must be at least 1 is 0.
+    #[error("{field} is 0 and must be at least 1")]
+    Zero {
+        /// The field of [`EngineConfig`].
+        field: &'static str,
+    },
+    /// Decode rows alone would pass the budget of a step.
+    #[error(
+        "max_batch_tokens is {max_batch_tokens} and must be at least max_running, {max_running}"
+    )]
+    BudgetBelowRunning {
+        /// The value given.
+        max_batch_tokens: usize,
+        /// The least value that works.
+        max_running: usize,
+    },
+    /// More pages than a page id can name.
+    #[error("pool_pages is {0} and must be below 2^32")]
+    TooManyPages(usize),
+    /// The model declares no KV pool, or one with empty pages.
+    #[error("the model declares no usable KV pool")]
+    NoPool,
+}
+
+impl EngineConfig {
+    /// Checks every bound against the others and the model.
+    ///
+    /// # Errors
+    /// The first bound that cannot hold.
+    pub fn check(&self, spec: &ModelSpec) -> Result<(), ConfigError> {
+        let fields = [
+            ("max_running", self.max_running),
+            ("prefill_chunk", self.prefill_chunk),
+            ("pool_pages", self.pool_pages),
+            ("max_submissions", self.max_submissions),
+        ];
+        if let Some((field, _)) = fields.into_iter().find(|(_, value)| *value == 0) {
+            return Err(ConfigError::Zero { field });
+        }
+        if self.max_batch_tokens < self.max_running {
+            let (max_batch_tokens, max_running) = (self.max_batch_tokens, self.max_running);
+            return Err(ConfigError::BudgetBelowRunning { max_batch_tokens, max_running });
+        }
+        if u32::try_from(self.pool_pages).is_err() {
+            return Err(ConfigError::TooManyPages(self.pool_pages));
+        }
+        if spec.pools.is_empty() || spec.pools.iter().any(|pool| pool.page_tokens == 0) {
+            return Err(ConfigError::NoPool);
+        }
+        Ok(())
+    }
+
+    /// The most tokens, prompt and answer together, that one request may ever have.
+    #[must_use]
+    pub fn max_request_tokens(&self, spec: &ModelSpec) -> usize {
+        let pools = spec.pools.iter().map(|pool| pool.page_tokens.saturating_mul(self.pool_pages));
+        pools.chain([spec.max_context]).min().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{FakeOptions, FakeRunner, ModelRunner};
+
+    #[test]
+    fn each_impossible_bound_is_named() {
+        let runner = FakeRunner::new(FakeOptions::default());
+        let good = EngineConfig {
+            max_running: 4,
+            max_batch_tokens: 4,
+            prefill_chunk: 1,
+            pool_pages: 2,
+            max_submissions: 1,
+            seed: 0,
+        };
+        let check = |config: &EngineConfig| config.check(runner.spec()).map_err(|e| e.to_string());
+        assert_eq!(check(&good), Ok(()));
+        assert_eq!(good.max_request_tokens(runner.spec()), 32);
+        let bad = EngineConfig { max_batch_tokens: 3, ..good.clone() };
+        assert!(check(&bad).is_err_and(|text| text.contains("at least max_running, 4")));
+        let bad = EngineConfig { prefill_chunk: 0, ..good.clone() };
+        assert!(check(&bad).is_err_and(|text| text.contains("prefill_chunk is 0")));
+        let bad = EngineConfig { pool_pages: 1 << 32, ..good };
+        assert!(check(&bad).is_err_and(|text| text.contains("below 2^32")));
+    }
+}

@@ -1,0 +1,77 @@
+//! Everything that can wake the engine's thread.
+
+use types::{RequestId, Time};
+
+use crate::request::Submission;
+
+/// The closed list of what comes in from outside. Nothing else changes the engine's mind.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A new request.
+    Submit(Box<Submission>),
+    /// Give a request up, wherever it is.
+    Abort(RequestId, AbortReason),
+    /// Finish what is there, abort what is left at the deadline, then end.
+    Drain(Time),
+    /// Abort everything and end.
+    Shutdown,
+}
+
+/// Why a request was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AbortReason {
+    /// The client closed the connection.
+    ClientGone,
+    /// The client reads slower than its bounded channel allows.
+    SlowClient,
+    /// The drain's deadline passed.
+    DrainDeadline,
+    /// The process stops without draining.
+    Shutdown,
+}
+
+/// Who gave it up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Initiator {
+    /// The client.
+    Client,
+    /// This server.
+    Server,
+}
+
+impl AbortReason {
+    /// Every reason, in declaration order.
+    pub const ALL: [Self; 4] =
+        [Self::ClientGone, Self::SlowClient, Self::DrainDeadline, Self::Shutdown];
+
+    /// The label value of metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ClientGone => "client_gone",
+            Self::SlowClient => "slow_client",
+            Self::DrainDeadline => "drain_deadline",
+            Self::Shutdown => "shutdown",
+        }
+    }
+
+    /// Who is behind this reason.
+    #[must_use]
+    pub const fn initiator(self) -> Initiator {
+        match self {
+            Self::ClientGone => Initiator::Client,
+            Self::SlowClient | Self::DrainDeadline | Self::Shutdown => Initiator::Server,
+        }
+    }
+}
+
+impl Initiator {
+    /// The label value of metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The engine as the rest of the server sees it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use admission::AdmissionController;
+use types::{RequestId, Time};
+
+use crate::event::AbortReason;
+use crate::mailbox::Mailbox;
+use crate::request::Submission;
+use crate::stats::EngineSnapshot;
+
+/// Why a submission was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// Too many submissions came in during one step.
+    #[error("{limit} requests came in during one step, which is the limit; try again")]
+    Busy {
+        /// `EngineConfig::max_submissions`.
+        limit: usize,
+    },
+    /// It could never run to its end, whatever else runs.
+    #[error(
+        "the prompt has {prompt_tokens} tokens and up to {max_tokens} were asked for, \
+         but a request may have {limit} in all"
+    )]
+    TooLong {
+        /// Tokens of the prompt.
+        prompt_tokens: usize,
+        /// Most tokens to generate.
+        max_tokens: usize,
+        /// The limit of context and KV pool on both together.
+        limit: usize,
+    },
+    /// A field is outside its documented range.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// A live request has the same id.
+    #[error("a request with this id is running")]
+    Duplicate,
+    /// The engine has drained or was shut down.
+    #[error("the server is draining and takes no new requests")]
+    Draining,
+    /// The engine has failed.
+    #[error("the engine has failed and takes no new requests")]
+    Unhealthy,
+}
+
+/// A refused submission; its sink hears nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct SubmitRefused {
+    /// What was not accepted.
+    pub submission: Box<Submission>,
+    /// Why.
+    pub error: SubmitError,
+}
+
+/// What handles and the engine's thread share beside the mailbox.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    snapshot: Mutex<EngineSnapshot>,
+    pub(crate) max_request_tokens: usize,
+    pub(crate) vocab: usize,
+}
+
+impl Shared {
+    pub(crate) fn new(snapshot: EngineSnapshot, max_request_tokens: usize, vocab: usize) -> Self {
+        Self { snapshot: Mutex::new(snapshot), max_request_tokens, vocab }
+    }
+
+    /// The snapshot; never held across a step.
+    pub(crate) fn snapshot(&self) -> MutexGuard<'_, EngineSnapshot> {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the engine when the last handle is gone.
+#[derive(Debug)]
+struct Owner {
+    mailbox: Arc<Mailbox>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.mailbox.shutdown();
+    }
+}
+
+/// Talks to the engine. Cheap to clone; no method waits for a step. When the last clone is
+/// dropped, the engine shuts down.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    owner: Arc<Owner>,
+    shared: Arc<Shared>,
+    admission: Arc<AdmissionController>,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        mailbox: Arc<Mailbox>,
+        shared: Arc<Shared>,
+        admission: Arc<AdmissionController>,
+    ) -> Self {
+        Self { owner: Arc::new(Owner { mailbox }), shared, admission }
+    }
+
+    /// Hands a request over. From here on its sink hears exactly one end.
+    ///
+    /// # Errors
+    /// [`SubmitRefused`] gives the submission back, its permit included.
+    pub fn submit(&self, submission: Submission) -> Result<(), SubmitRefused> {
+        let submission = Box::new(submission);
+        if let Err(error) = self.check(&submission) {
+            return Err(SubmitRefused { submission, error });
+        }
+        let refused = |(submission, error)| SubmitRefused { submission, error };
+        self.owner.mailbox.submit(submission).map_err(refused)
+    }
+
+    /// Ends a request within one step, wherever it is; nothing happens when it has ended.
+    pub fn abort(&self, id: RequestId, reason: AbortReason) {
+        self.owner.mailbox.abort(id, reason);
+    }
+
+    /// Refuses new requests at the front door, finishes those that have a permit, aborts what is
+    /// left at `deadline`; then the engine's thread ends.
+    pub fn drain(&self, deadline: Time) {
+        self.admission.set_draining(true);
+        self.owner.mailbox.drain(deadline);
+    }
+
+    /// Aborts everything; then the engine's thread ends.
+    pub fn shutdown(&self) {
+        self.admission.set_draining(true);
+        self.owner.mailbox.shutdown();
+    }
+
+    /// The engine now.
+    #[must_use]
+    pub fn snapshot(&self) -> EngineSnapshot {
+        self.shared.snapshot().clone()
+    }
+
+    /// The most tokens, prompt and answer together, that one request may ever have.
+    #[must_use]
+    pub fn max_request_tokens(&self) -> usize {
+        self.shared.max_request_tokens
+    }
+
+    /// Whether a request of so many tokens, prompt and answer together, can ever run.
+    #[must_use]
+    pub fn fits(&self, tokens: usize) -> bool {
+        tokens <= self.shared.max_request_tokens
+    }
+
+    fn check(&self, submission: &Submission) -> Result<(), SubmitError> {
+        let Submission { prompt, max_tokens, .. } = submission;
+        if prompt.is_empty() {
+            return Err(SubmitError::Invalid("the prompt has no tokens"));
+        }
+        if *max_tokens == 0 {
+            return Err(SubmitError::Invalid("max_tokens must be at least 1"));
+        }
+        if prompt.iter().any(|token| token.index() >= self.shared.vocab) {
+            return Err(SubmitError::Invalid("a token of the prompt is outside the vocabulary"));
+        }
+        if !self.fits(prompt.len().saturating_add(*max_tokens)) {
+            return Err(SubmitError::TooLong {
+                prompt_tokens: prompt.len(),
+                max_tokens: *max_tokens,
+                limit: self.shared.max_request_tokens,
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! The way in: a bounded queue of events that the engine's thread can sleep on.
+//!
+//! Submissions are bounded by a capacity. Aborts are bounded by being accepted once per live
+//! request, so an abort is never lost to a full queue and never blocks its sender.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use types::{RequestId, Time};
+
+use crate::event::{AbortReason, Event};
+use crate::handle::SubmitError;
+use crate::request::Submission;
+
+#[derive(Debug)]
+struct State {
+    events: Vec<Event>,
+    /// Submissions in `events`.
+    submissions: usize,
+    /// Requests that were accepted and have not ended; `true` once an abort was sent.
+    live: HashMap<RequestId, bool>,
+    /// Set when the engine takes nothing any more.
+    closed: Option<SubmitError>,
+}
+
+/// Shared by every handle and the engine's thread.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    capacity: usize,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+impl Mailbox {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let state =
+            State { events: Vec::new(), submissions: 0, live: HashMap::new(), closed: None };
+        Self { capacity, state: Mutex::new(state), wake: Condvar::new() }
+    }
+
+    /// Accepts a submission, or gives it back with the reason.
+    pub(crate) fn submit(
+        &self,
+        submission: Box<Submission>,
+    ) -> Result<(), (Box<Submission>, SubmitError)> {
+        let mut state = self.lock();
+        if let Some(closed) = state.closed.clone() {
+            return Err((submission, closed));
+        }
+        if state.submissions >= self.capacity {
+            return Err((submission, SubmitError::Busy { limit: self.capacity }));
+        }
+        if state.live.contains_key(&submission.id) {
+            return Err((submission, SubmitError::Duplicate));
+        }
+        state.live.insert(submission.id, false);
+        state.submissions += 1;
+        state.events.push(Event::Submit(submission));
+        drop(state);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Asks for a request's end. Ignored for a request that has ended or was aborted before.
+    pub(crate) fn abort(&self, id: RequestId, reason: AbortReason) {
+        let mut state = self.lock();
+        let Some(aborted) = state.live.get_mut(&id) else { return };
+        if std::mem::replace(aborted, true) {
+            return;
+        }
+        state.events.push(Event::Abort(id, reason));
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn drain(&self, deadline: Time) {
+        self.control(Event::Drain(deadline));
+    }
+
+    pub(crate) fn shutdown(&self) {
+        self.control(Event::Shutdown);
+    }
+
+    fn control(&self, event: Event) {
+        let mut state = self.lock();
+        if state.closed.is_none() {
+            state.events.push(event);
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Moves what has come in to `inbox`, which must be empty.
+    pub(crate) fn take(&self, inbox: &mut Vec<Event>) {
+        debug_assert!(inbox.is_empty());
+        let mut state = self.lock();
+        state.submissions = 0;
+        std::mem::swap(&mut state.events, inbox);
+    }
+
+    /// These requests have ended: their aborts no longer mean anything.
+    pub(crate) fn forget(&self, ended: impl Iterator<Item = RequestId>) {
+        let mut state = self.lock();
+        for id in ended {
+            state.live.remove(&id);
+        }
+    }
+
+    /// Takes nothing any more; what had come in is returned. The first reason stays.
+    pub(crate) fn close(&self, why: SubmitError) -> Vec<Event> {
+        let mut state = self.lock();
+        state.closed.get_or_insert(why);
+        state.submissions = 0;
+        std::mem::take(&mut state.events)
+    }
+
+    /// Blocks until something has come in, at most `timeout`.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let state = self.lock();
+        let empty = |state: &mut State| state.events.is_empty();
+        drop(self.wake.wait_timeout_while(state, timeout, empty));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn submissions(&self) -> usize {
+        self.lock().submissions
+    }
+
+    #[cfg(test)]
+    pub(crate) fn live(&self) -> usize {
+        self.lock().live.len()
+    }
+
+    /// No method leaves the state half changed.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

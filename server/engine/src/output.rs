@@ -1,0 +1,229 @@
+//! What leaves the engine for one request: its tokens, and exactly one end.
+
+use std::time::Duration;
+
+use types::{RequestId, Time, TokenId};
+
+use crate::event::AbortReason;
+
+/// Takes the tokens of one request. Runs on the engine's thread: it must not block, and what it
+/// does is paid by every running request.
+pub trait Sink: Send {
+    /// One generated token, in order. The verdict counts at once: after `Stop`, `Gone` or `Slow`
+    /// not one token more is computed for this request.
+    ///
+    /// A panic in here ends this request with [`RequestError::Sink`] and no other.
+    fn token(&mut self, event: &TokenEvent<'_>) -> Verdict;
+
+    /// The end. Called exactly once for every accepted submission, after the request's pages are
+    /// free, its end is observed and the snapshot shows it gone.
+    fn finish(self: Box<Self>, end: &RequestEnd);
+}
+
+/// A generated token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TokenEvent<'a> {
+    /// The token.
+    pub token: TokenId,
+    /// Its place in the answer, from 0.
+    pub index: usize,
+    /// Its log-probability, where the request asked for it.
+    pub logprob: Option<f32>,
+    /// The most likely tokens with theirs, where asked.
+    pub top: &'a [(TokenId, f32)],
+    /// When the step that made it ended.
+    pub now: Time,
+    /// Set on the last token: `Stop` means that this is a stop token, whose text is not shown;
+    /// `Length` that the answer is full.
+    pub finish: Option<Finish>,
+}
+
+/// What the sink makes of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go on.
+    Continue,
+    /// A stop string is complete: end with [`Outcome::Stop`].
+    Stop,
+    /// The client has left.
+    Gone,
+    /// The client's channel is full.
+    Slow,
+}
+
+/// A regular end, as the wire format names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Finish {
+    /// A stop token or a stop string.
+    Stop,
+    /// `max_tokens` tokens were generated.
+    Length,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// A stop token or a stop string.
+    Stop,
+    /// `max_tokens` tokens were generated.
+    Length,
+    /// Given up before completion.
+    Aborted(Abort),
+    /// Something broke.
+    Error(RequestError),
+}
+
+/// Where and why a request was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abort {
+    /// Where it was.
+    pub stage: Stage,
+    /// Why; names the initiator too.
+    pub reason: AbortReason,
+}
+
+/// Where a request is when it is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Waiting for its first chunk, or retracted.
+    Queued,
+    /// Its prompt is being computed.
+    Prefill,
+    /// It has generated tokens and is in the running batch.
+    Decode,
+}
+
+/// Why a request ended with an error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The model gave numbers for this request from which no token can be chosen.
+    #[error("the model's output is unusable: {0}")]
+    Model(String),
+    /// The engine failed; every request it had ends like this.
+    #[error("the engine failed: {0}")]
+    Engine(String),
+    /// The request's own sink panicked.
+    #[error("the output of this request failed")]
+    Sink,
+}
+
+/// The end of a request: outcome, usage and times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestEnd {
+    /// The request.
+    pub id: RequestId,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether its client reads a stream; passed through from the submission.
+    pub streaming: bool,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens generated, a stop token included.
+    pub generated_tokens: usize,
+    /// Tokens computed more than once, because of preemptions.
+    pub recomputed_tokens: usize,
+    /// How often it was retracted.
+    pub preemptions: usize,
+    /// When what happened.
+    pub timings: Timings,
+}
+
+/// The times of a request, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timings {
+    /// Accepted by this process.
+    pub arrived: Time,
+    /// Its prompt was tokens.
+    pub tokenized: Time,
+    /// Its first chunk was scheduled.
+    pub scheduled: Option<Time>,
+    /// Its first token was there.
+    pub first_token: Option<Time>,
+    /// Its last token was there.
+    pub last_token: Option<Time>,
+    /// It left the engine.
+    pub ended: Time,
+    /// Time in queues between `tokenized` and the first token (or the end), retractions included.
+    pub queued: Duration,
+}
+
+/// Exclusive parts of the time to the first token; they add up to it exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TtftPhases {
+    /// From accept until the prompt was tokens.
+    pub tokenize: Duration,
+    /// In the waiting queue, and in the retracted queue before the first token.
+    pub queue: Duration,
+    /// In the running batch.
+    pub prefill: Duration,
+}
+
+impl Timings {
+    /// From accept to the first token.
+    #[must_use]
+    pub fn ttft(&self) -> Option<Duration> {
+        self.first_token.map(|first| first.since(self.arrived))
+    }
+
+    /// The parts of [`ttft`](Self::ttft).
+    #[must_use]
+    pub fn ttft_phases(&self) -> Option<TtftPhases> {
+        let ttft = self.ttft()?;
+        let tokenize = self.tokenized.since(self.arrived);
+        let prefill = ttft.saturating_sub(tokenize).saturating_sub(self.queued);
+        Some(TtftPhases { tokenize, queue: self.queued, prefill })
+    }
+
+    /// From accept to the end.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        self.ended.since(self.arrived)
+    }
+}
+
+impl RequestEnd {
+    /// The mean gap between output tokens; `None` below two tokens.
+    #[must_use]
+    pub fn time_per_output_token(&self) -> Option<Duration> {
+        let gaps = u32::try_from(self.generated_tokens.checked_sub(1)?).ok()?;
+        let span = self.timings.last_token?.since(self.timings.first_token?);
+        span.checked_div(gaps)
+    }
+}
+
+impl Outcome {
+    /// The label value of metrics: `stop`, `length`, `aborted` or `error`.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Aborted(_) => "aborted",
+            Self::Error(_) => "error",
+        }
+    }
+}
+
+impl From<Finish> for Outcome {
+    fn from(finish: Finish) -> Self {
+        match finish {
+            Finish::Stop => Self::Stop,
+            Finish::Length => Self::Length,
+        }
+    }
+}
+
+impl Stage {
+    /// Every stage, in declaration order.
+    pub const ALL: [Self; 3] = [Self::Queued, Self::Prefill, Self::Decode];
+
+    /// The label value of metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! One request: its tokens, its pages, and the one state machine that says where it is.
+
+use std::time::Duration;
+
+use admission::{PrefillDebt, QueuePermit};
+use kv_cache::PageTable;
+use model::{Sampler, SamplingParams};
+use types::{RequestId, Time, TokenId};
+
+use crate::output::{Outcome, RequestEnd, Sink, Stage, Timings, Verdict};
+use crate::stats::{Queue, QueueExit, QueueExitCause};
+
+/// A request on its way into the engine.
+pub struct Submission {
+    /// Its name; unique among all requests of the process.
+    pub id: RequestId,
+    /// Its place in the queue, charged with the prompt's tokens.
+    pub permit: QueuePermit,
+    /// At least one token, each below the model's vocabulary.
+    pub prompt: Vec<TokenId>,
+    /// How its tokens are chosen.
+    pub sampling: SamplingParams,
+    /// Most tokens to generate; at least 1.
+    pub max_tokens: usize,
+    /// Tokens that end the answer; empty to ignore them.
+    pub stop_tokens: Vec<TokenId>,
+    /// Takes its tokens and its end.
+    pub sink: Box<dyn Sink>,
+    /// Whether its client reads a stream; passed through to the values about it.
+    pub streaming: bool,
+    /// When this process accepted it.
+    pub arrived: Time,
+    /// When its prompt was tokens.
+    pub tokenized: Time,
+}
+
+impl std::fmt::Debug for Submission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Submission")
+            .field("id", &self.id)
+            .field("prompt", &self.prompt.len())
+            .field("max_tokens", &self.max_tokens)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a request is. Each state owns what it counts for.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// In the waiting queue, holding its place.
+    Waiting(QueuePermit),
+    /// Running, with tokens left to compute before the next one can be chosen. The debt is that of
+    /// a first prefill; one that computes again after a retraction owes nothing.
+    Prefill(Option<PrefillDebt>),
+    /// Running; one token, the last one chosen, is computed per step.
+    Decode,
+    /// Preempted: no pages, first in line.
+    Retracted,
+}
+
+/// A request inside the engine.
+pub(crate) struct Request {
+    pub(crate) id: RequestId,
+    /// The order of arrival, which is the order of service.
+    pub(crate) seq: u64,
+    pub(crate) phase: Phase,
+    /// Prompt and answer.
+    pub(crate) tokens: Vec<TokenId>,
+    pub(crate) table: PageTable,
+    pub(crate) sampler: Sampler,
+    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) timings: Timings,
+    prompt_tokens: usize,
+    max_tokens: usize,
+    stop_tokens: Vec<TokenId>,
+    streaming: bool,
+    /// Tokens whose KV is in the pages.
+    computed: usize,
+    /// Tokens whose KV was ever computed: what is below is recomputed.
+    ever_computed: usize,
+    recomputed: usize,
+    preemptions: usize,
+    /// Since when it has been in its present queue.
+    queued_since: Time,
+}
+
+/// What computing a slice meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Computed {
+    /// Prompt tokens computed for the first time.
+    pub(crate) prompt: usize,
+    /// Tokens computed again.
+    pub(crate) again: usize,
+}
+
+impl Request {
+    /// A waiting request. Times that run backwards are clamped, so that phases add up.
+    pub(crate) fn new(
+        submission: Submission,
+        seq: u64,
+        table: PageTable,
+        seed: u64,
+        now: Time,
+    ) -> Self {
+        let Submission { id, permit, prompt, sampling, max_tokens, stop_tokens, .. } = submission;
+        let tokenized = submission.tokenized.max(submission.arrived);
+        let timings = Timings {
+            arrived: submission.arrived,
+            tokenized,
+            scheduled: None,
+            first_token: None,
+            last_token: None,
+            ended: now,
+            queued: Duration::ZERO,
+        };
+        Self {
+            id,
+            seq,
+            phase: Phase::Waiting(permit),
+            prompt_tokens: prompt.len(),
+            tokens: prompt,
+            table,
+            // The id sets two requests without a seed apart.
+            sampler: Sampler::new(sampling, seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            sink: submission.sink,
+            timings,
+            max_tokens,
+            stop_tokens,
+            streaming: submission.streaming,
+            computed: 0,
+            ever_computed: 0,
+            recomputed: 0,
+            preemptions: 0,
+            queued_since: tokenized,
+        }
+    }
+
+    /// Tokens generated so far.
+    pub(crate) const fn generated(&self) -> usize {
+        self.tokens.len() - self.prompt_tokens
+    }
+
+    /// Tokens in its pages.
+    pub(crate) const fn computed(&self) -> usize {
+        self.computed
+    }
+
+    /// Tokens left to compute before the next one can be chosen.
+    pub(crate) const fn uncomputed(&self) -> usize {
+        self.tokens.len() - self.computed
+    }
+
+    pub(crate) const fn is_decoding(&self) -> bool {
+        matches!(self.phase, Phase::Decode)
+    }
+
+    pub(crate) const fn streaming(&self) -> bool {
+        self.streaming
+    }
+
+    /// Since when it has been in its present queue; meaningless while it runs.
+    pub(crate) const fn queued_since(&self) -> Time {
+        self.queued_since
+    }
+
+    /// Where an abort finds it.
+    pub(crate) const fn stage(&self) -> Stage {
+        match self.phase {
+            Phase::Waiting(_) | Phase::Retracted => Stage::Queued,
+            Phase::Prefill(_) => Stage::Prefill,
+            Phase::Decode => Stage::Decode,
+        }
+    }
+
+    /// Leaves its queue for the running batch.
+    ///
+    /// # Panics
+    /// When it is in no queue.
+    pub(crate) fn start(&mut self, now: Time) -> QueueExit {
+        let exit = self.leave_queue(now, QueueExitCause::Scheduled).expect("it was in a queue");
+        let debt = match std::mem::replace(&mut self.phase, Phase::Retracted) {
+            Phase::Waiting(permit) => Some(permit.start(now)),
+            Phase::Retracted | Phase::Prefill(_) | Phase::Decode => None,
+        };
+        self.timings.scheduled.get_or_insert(now);
+        self.phase = Phase::Prefill(debt);
+        exit
+    }
+
+    /// Gives its pages back and waits again; what it has computed is lost.
+    pub(crate) fn retract(&mut self, now: Time) {
+        self.table.clear();
+        self.phase = Phase::Retracted;
+        self.computed = 0;
+        self.preemptions += 1;
+        self.queued_since = now;
+    }
+
+    /// Computed tokens of prompt and answer, as a retraction would lose them.
+    pub(crate) fn computed_parts(&self) -> (usize, usize) {
+        let input = self.computed.min(self.prompt_tokens);
+        (input, self.computed - input)
+    }
+
+    /// A slice of `len` tokens ran.
+    pub(crate) fn advance(&mut self, len: usize) -> Computed {
+        let start = self.computed;
+        self.computed += len;
+        let again = self.ever_computed.min(self.computed).saturating_sub(start);
+        let new = start + again..self.computed;
+        let prompt = new.end.min(self.prompt_tokens).saturating_sub(new.start);
+        self.ever_computed = self.ever_computed.max(self.computed);
+        self.recomputed += again;
+        if let Phase::Prefill(Some(debt)) = &mut self.phase {
+            debt.computed(prompt as u64);
+        }
+        Computed { prompt, again }
+    }
+
+    /// Appends a chosen token. Returns the gap to the one before, `None` for the first.
+    pub(crate) fn append(&mut self, token: TokenId, now: Time) -> Option<Duration> {
+        self.tokens.push(token);
+        self.phase = Phase::Decode;
+        let gap = self.timings.last_token.map(|last| now.since(last));
+        self.timings.last_token = Some(now);
+        self.timings.first_token.get_or_insert(now);
+        gap
+    }
+
+    /// Whether the token just appended is the last one by itself.
+    pub(crate) fn finish(&self) -> Option<crate::output::Finish> {
+        let last = self.tokens.last()?;
+        if self.stop_tokens.contains(last) {
+            Some(crate::output::Finish::Stop)
+        } else if self.generated() >= self.max_tokens {
+            Some(crate::output::Finish::Length)
+        } else {
+            None
+        }
+    }
+
+    /// Records that it leaves its queue, if it is in one.
+    pub(crate) fn leave_queue(&mut self, now: Time, cause: QueueExitCause) -> Option<QueueExit> {
+        let (queue, since) = match &self.phase {
+            Phase::Waiting(permit) => (Queue::Waiting, permit.enqueued_at()),
+            Phase::Retracted => (Queue::Retracted, self.queued_since),
+            Phase::Prefill(_) | Phase::Decode => return None,
+        };
+        if self.timings.first_token.is_none() {
+            self.timings.queued += now.since(self.queued_since);
+        }
+        Some(QueueExit { queue, waited: now.since(since), cause })
+    }
+
+    /// Ends it: frees pages, permit and debt, and returns what is left to be told.
+    pub(crate) fn end(self, outcome: Outcome, now: Time) -> (Box<dyn Sink>, RequestEnd) {
+        let end = RequestEnd {
+            id: self.id,
+            outcome,
+            streaming: self.streaming,
+            prompt_tokens: self.prompt_tokens,
+            generated_tokens: self.tokens.len() - self.prompt_tokens,
+            recomputed_tokens: self.recomputed,
+            preemptions: self.preemptions,
+            timings: Timings { ended: now, ..self.timings },
+        };
+        #[cfg(test)]
+        if crate::testing::leaks_now() {
+            std::mem::forget(self.table);
+            return (self.sink, end);
+        }
+        (self.sink, end)
+    }
+}
+
+/// Asks a sink, and takes a panic in it for a verdict of its own.
+pub(crate) fn ask(
+    sink: &mut dyn Sink,
+    event: &crate::output::TokenEvent<'_>,
+) -> Result<Verdict, SinkPanicked> {
+    let call = std::panic::AssertUnwindSafe(|| sink.token(event));
+    std::panic::catch_unwind(call).map_err(|_| SinkPanicked)
+}
+
+/// A sink panicked; its state is not to be trusted, but its end is still told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SinkPanicked;

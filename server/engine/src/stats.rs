@@ -1,0 +1,262 @@
+//! What the engine tells about itself: plain values, recorded by somebody else.
+
+use std::time::Duration;
+
+use kv_cache::PoolStats;
+use types::{RequestId, Time};
+
+use crate::output::{RequestEnd, TtftPhases};
+
+/// Takes the engine's values. Runs on the engine's thread; what it does is paid by every step.
+pub trait Observer: Send {
+    /// After every turn of the loop, idle ones included.
+    fn on_step(&mut self, stats: &StepStats<'_>);
+
+    /// Once per request that was accepted, before its sink hears of the end.
+    fn on_request_end(&mut self, end: &RequestEnd);
+}
+
+/// One turn of the loop. Counts are of this turn only.
+#[derive(Debug)]
+pub struct StepStats<'a> {
+    /// The end of the turn.
+    pub now: Time,
+    /// What the turn ran.
+    pub phase: StepPhase,
+    /// From the first event drained to the last token committed; zero when idle.
+    pub duration: Duration,
+    /// Of which in the model's forward pass.
+    pub busy: Duration,
+    /// Requests in the batch.
+    pub requests: usize,
+    /// Tokens in the batch; `prompt + recomputed + decode rows`.
+    pub tokens: usize,
+    /// Prompt tokens computed for the first time.
+    pub prompt_tokens: u64,
+    /// Prompt and answer tokens computed again after a preemption.
+    pub recomputed_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// Requests retracted for want of pages.
+    pub preemptions: Preemptions,
+    /// Requests whose first token came.
+    pub first_tokens: &'a [FirstToken],
+    /// Gaps between this turn's tokens and the ones before them, of the same requests.
+    pub inter_token: &'a [Duration],
+    /// Requests that left a queue, whatever the exit.
+    pub queue_exits: &'a [QueueExit],
+    /// Time by stage since the last turn's report; over all turns they add up to elapsed time.
+    pub stages: &'a StageTimes,
+}
+
+/// What a turn ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StepPhase {
+    /// Prompt chunks only.
+    Prefill,
+    /// Decode rows only.
+    Decode,
+    /// Both.
+    Mixed,
+    /// Nothing.
+    Idle,
+}
+
+impl StepPhase {
+    /// Every phase, in declaration order.
+    pub const ALL: [Self; 4] = [Self::Prefill, Self::Decode, Self::Mixed, Self::Idle];
+
+    /// The label value of metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Mixed => "mixed",
+            Self::Idle => "idle",
+        }
+    }
+}
+
+/// The exclusive stages of the loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LoopStage {
+    /// Blocked, with nothing to do.
+    Wait,
+    /// Taking in submissions and aborts.
+    Events,
+    /// Choosing the batch.
+    Schedule,
+    /// The model's forward pass.
+    Forward,
+    /// Choosing tokens from logits.
+    Sample,
+    /// Handing tokens out and ending requests.
+    Commit,
+    /// Reporting: observers, snapshot, ends.
+    Observe,
+}
+
+impl LoopStage {
+    /// Every stage, in declaration order.
+    pub const ALL: [Self; 7] = [
+        Self::Wait,
+        Self::Events,
+        Self::Schedule,
+        Self::Forward,
+        Self::Sample,
+        Self::Commit,
+        Self::Observe,
+    ];
+
+    /// The label value of metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Events => "events",
+            Self::Schedule => "schedule",
+            Self::Forward => "forward",
+            Self::Sample => "sample",
+            Self::Commit => "commit",
+            Self::Observe => "observe",
+        }
+    }
+}
+
+/// A duration per stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StageTimes([Duration; LoopStage::ALL.len()]);
+
+impl StageTimes {
+    /// The time of one stage.
+    #[must_use]
+    pub const fn of(&self, stage: LoopStage) -> Duration {
+        self.0[stage as usize]
+    }
+
+    /// The sum of all stages.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.0.iter().sum()
+    }
+
+    pub(crate) fn add(&mut self, stage: LoopStage, time: Duration) {
+        self.0[stage as usize] += time;
+    }
+}
+
+/// Retractions of one turn, all for want of pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Preemptions {
+    /// Requests.
+    pub requests: u64,
+    /// Computed prompt tokens thrown away.
+    pub input_tokens: u64,
+    /// Computed answer tokens thrown away.
+    pub output_tokens: u64,
+}
+
+/// The first token of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstToken {
+    /// The request.
+    pub id: RequestId,
+    /// Whether its client reads a stream; passed through from the submission.
+    pub streaming: bool,
+    /// From accept to the token; the sum of `phases`.
+    pub ttft: Duration,
+    /// Its exclusive parts.
+    pub phases: TtftPhases,
+}
+
+/// The engine's queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Queue {
+    /// Not scheduled yet; its depth is the number of live permits.
+    Waiting,
+    /// Preempted; comes before everything that waits.
+    Retracted,
+}
+
+impl Queue {
+    /// Every queue, in declaration order.
+    pub const ALL: [Self; 2] = [Self::Waiting, Self::Retracted];
+
+    /// The label value of metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Retracted => "retracted",
+        }
+    }
+}
+
+/// A request left a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueExit {
+    /// Which queue.
+    pub queue: Queue,
+    /// Time in it; for `Waiting` since its permit was given.
+    pub waited: Duration,
+    /// Where to.
+    pub cause: QueueExitCause,
+}
+
+/// Where a request went from its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QueueExitCause {
+    /// Into the running batch.
+    Scheduled,
+    /// Given up, or failed with the engine.
+    Ended,
+}
+
+/// The life of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EngineState {
+    /// Takes requests.
+    Ready,
+    /// Finishes what it has.
+    Draining,
+    /// Drained or shut down; its thread has ended.
+    Stopped,
+    /// The model failed or the engine panicked; its thread has ended.
+    Failed,
+}
+
+/// The engine now: readable at any time, never waits for a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineSnapshot {
+    /// Where in its life it is.
+    pub state: EngineState,
+    /// Why it failed.
+    pub failure: Option<String>,
+    /// Requests in the running batch.
+    pub running: usize,
+    /// Most that may be.
+    pub running_limit: usize,
+    /// Requests in the engine's waiting queue; those still on their way to it are not in here, so
+    /// the gauge of the queue depth is admission's.
+    pub waiting: usize,
+    /// The retracted queue.
+    pub retracted: RetractedSnapshot,
+    /// Each KV pool, in the order of `PoolId`.
+    pub pools: Vec<PoolStats>,
+    /// When the last turn ended; at most a second old while the engine lives and no step runs.
+    pub last_iteration: Time,
+    /// Turns so far.
+    pub iterations: u64,
+}
+
+/// The retracted queue, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RetractedSnapshot {
+    /// Requests in it.
+    pub requests: usize,
+    /// Tokens that they have to compute again.
+    pub tokens: u64,
+    /// Since when the one that was retracted first has been in it.
+    pub oldest: Option<Time>,
+}

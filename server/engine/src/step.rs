@@ -1,0 +1,298 @@
+//! The loop body: drain events, schedule, execute, sample, commit, observe.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::AdmissionController;
+use kv_cache::PoolSet;
+use model::{Logits, ModelRunner, RunError, Sampled};
+use types::{RequestId, Time};
+
+use crate::commit::Report;
+use crate::event::{AbortReason, Event};
+use crate::handle::{Handle, Shared, SubmitError};
+use crate::mailbox::Mailbox;
+use crate::output::{Abort, Outcome, RequestError};
+use crate::prepare::Prepared;
+use crate::request::{Request, Submission};
+use crate::scheduler::{Limits, Scheduler, StepPlan};
+use crate::stats::{EngineSnapshot, EngineState, LoopStage, Observer, QueueExitCause};
+use crate::time::{StageClock, TimeSource};
+
+/// What a turn of the loop did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Ran a batch.
+    Worked,
+    /// Had nothing to run.
+    Idle,
+    /// Was the last one.
+    Ended,
+}
+
+/// Where the engine is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Life {
+    Ready,
+    Draining(Time),
+    Stopped,
+    Failed(String),
+}
+
+/// The engine without its thread: everything that happens in a turn, given the time.
+pub(crate) struct Core {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) plan: StepPlan,
+    pub(crate) sampled: Vec<Result<Sampled, RunError>>,
+    pub(crate) report: Report,
+    pub(crate) admission: Arc<AdmissionController>,
+    pub(crate) observer: Box<dyn Observer>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) life: Life,
+    runner: Box<dyn ModelRunner>,
+    logits: Logits,
+    time: Box<dyn TimeSource>,
+    pub(crate) clock: StageClock,
+    seed: u64,
+    inbox: Vec<Event>,
+}
+
+impl Core {
+    pub(crate) fn new(
+        prepared: Prepared,
+        pools: PoolSet,
+        admission: Arc<AdmissionController>,
+        observer: Box<dyn Observer>,
+        mut time: Box<dyn TimeSource>,
+    ) -> (Self, Handle) {
+        let max_request_tokens = prepared.max_request_tokens();
+        let Prepared { config, runner } = prepared;
+        let now = time.now();
+        let snapshot = EngineSnapshot {
+            state: EngineState::Ready,
+            failure: None,
+            running: 0,
+            running_limit: config.max_running,
+            waiting: 0,
+            retracted: crate::stats::RetractedSnapshot::default(),
+            pools: pools.stats().collect(),
+            last_iteration: now,
+            iterations: 0,
+        };
+        let shared = Arc::new(Shared::new(snapshot, max_request_tokens, runner.spec().vocab));
+        let mailbox = Arc::new(Mailbox::new(config.max_submissions));
+        let handle = Handle::new(Arc::clone(&mailbox), Arc::clone(&shared), Arc::clone(&admission));
+        let limits = Limits {
+            max_running: config.max_running,
+            max_batch_tokens: config.max_batch_tokens,
+            prefill_chunk: config.prefill_chunk,
+        };
+        let core = Self {
+            scheduler: Scheduler::new(limits, pools),
+            plan: StepPlan::default(),
+            sampled: Vec::new(),
+            report: Report::default(),
+            admission,
+            observer,
+            mailbox,
+            shared,
+            life: Life::Ready,
+            runner,
+            logits: Logits::new(),
+            time,
+            clock: StageClock::new(now),
+            seed: config.seed,
+            inbox: Vec::new(),
+        };
+        (core, handle)
+    }
+
+    pub(crate) const fn is_draining(&self) -> bool {
+        matches!(self.life, Life::Draining(_))
+    }
+
+    /// Sleeps until there is something to do, at most `nap`; returns at once when there is.
+    pub(crate) fn rest(&mut self, nap: Duration) {
+        self.mark(LoopStage::Observe);
+        if self.scheduler.is_empty() {
+            self.mailbox.wait(nap);
+        }
+    }
+
+    /// One turn.
+    pub(crate) fn turn(&mut self) -> Turn {
+        self.mark(LoopStage::Wait);
+        let started = self.clock.last();
+        self.drain_events();
+        self.mark(LoopStage::Events);
+        self.schedule();
+        self.mark(LoopStage::Schedule);
+        let outcome = self.execute();
+        let busy = self.mark(LoopStage::Forward);
+        match outcome {
+            Ok(()) => self.commit(busy),
+            Err(why) => self.fail(&why),
+        }
+        self.stop_when_drained();
+        self.mark(LoopStage::Commit);
+        self.observe(started, busy);
+        match self.life {
+            Life::Stopped | Life::Failed(_) => Turn::Ended,
+            Life::Ready | Life::Draining(_) if self.plan.rows.is_empty() => Turn::Idle,
+            Life::Ready | Life::Draining(_) => Turn::Worked,
+        }
+    }
+
+    fn drain_events(&mut self) {
+        let mut inbox = std::mem::take(&mut self.inbox);
+        self.mailbox.take(&mut inbox);
+        let now = self.clock.last();
+        let mut stop = None;
+        for event in inbox.drain(..) {
+            match event {
+                Event::Submit(submission) => self.accept(*submission),
+                Event::Abort(id, reason) => self.abort(id, reason),
+                Event::Drain(deadline) => match self.life {
+                    Life::Ready => self.life = Life::Draining(deadline),
+                    Life::Draining(before) => self.life = Life::Draining(before.min(deadline)),
+                    Life::Stopped | Life::Failed(_) => {}
+                },
+                Event::Shutdown => stop = Some(AbortReason::Shutdown),
+            }
+        }
+        self.inbox = inbox;
+        if let Life::Draining(deadline) = self.life
+            && now >= deadline
+        {
+            stop.get_or_insert(AbortReason::DrainDeadline);
+        }
+        if let Some(reason) = stop {
+            self.stop(reason);
+        }
+    }
+
+    fn accept(&mut self, submission: Submission) {
+        let (seq, table) = (self.scheduler.next_seq(), self.scheduler.pools.table());
+        let request = Request::new(submission, seq, table, self.seed, self.clock.last());
+        self.scheduler.enqueue(request);
+    }
+
+    fn abort(&mut self, id: RequestId, reason: AbortReason) {
+        self.end(id, |request| Outcome::Aborted(Abort { stage: request.stage(), reason }));
+    }
+
+    fn schedule(&mut self) {
+        let now = self.clock.last();
+        self.scheduler.schedule(now, &mut self.plan, &mut self.report.queue_exits);
+    }
+
+    /// Runs the planned batch; an error or a panic of the model is fatal for the engine.
+    fn execute(&mut self) -> Result<(), String> {
+        if self.plan.rows.is_empty() {
+            return Ok(());
+        }
+        let Self { runner, logits, plan, .. } = self;
+        match catch_unwind(AssertUnwindSafe(|| runner.execute(&plan.batch, logits))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(format!("the model failed: {error}")),
+            Err(panic) => return Err(format!("the model panicked: {}", panic_text(&*panic))),
+        }
+        let (rows, wanted) = (self.logits.rows(), self.plan.batch.logits_rows());
+        if rows != wanted {
+            return Err(format!("the model gave {rows} rows of logits instead of {wanted}"));
+        }
+        if let Some(busy) = self.runner.modelled_time(&self.plan.batch) {
+            self.time.modelled(busy);
+        }
+        Ok(())
+    }
+
+    /// Chooses a token for each row that asked for logits.
+    pub(crate) fn sample(&mut self) {
+        self.sampled.clear();
+        let wanted = self.plan.rows.iter().filter(|row| row.logits);
+        for (index, row) in wanted.enumerate() {
+            let request = self.scheduler.running.get_mut(row.seq).expect("a planned row runs");
+            self.sampled.push(request.sampler.sample(self.logits.row(index)));
+        }
+        self.mark(LoopStage::Sample);
+    }
+
+    /// Takes a request out and ends it; nothing happens when it has ended before.
+    pub(crate) fn end(&mut self, id: RequestId, outcome: impl FnOnce(&Request) -> Outcome) {
+        let Some(mut request) = self.scheduler.remove(id) else { return };
+        let now = self.clock.last();
+        let outcome = outcome(&request);
+        self.report.queue_exits.extend(request.leave_queue(now, QueueExitCause::Ended));
+        self.report.ended.push(request.end(outcome, now));
+    }
+
+    /// Ends everything that is here or on its way, and takes nothing any more.
+    fn end_all(&mut self, closed: SubmitError, outcome: impl Fn(&Request) -> Outcome) {
+        for event in self.mailbox.close(closed) {
+            match event {
+                Event::Submit(submission) => self.accept(*submission),
+                Event::Abort(id, reason) => self.abort(id, reason),
+                Event::Drain(_) | Event::Shutdown => {}
+            }
+        }
+        for id in self.scheduler.ids() {
+            self.end(id, &outcome);
+        }
+    }
+
+    fn stop(&mut self, reason: AbortReason) {
+        self.life = Life::Stopped;
+        self.admission.set_draining(true);
+        self.end_all(SubmitError::Draining, |request| {
+            Outcome::Aborted(Abort { stage: request.stage(), reason })
+        });
+    }
+
+    /// A drain is complete when nobody is here and nobody who was promised a place can come.
+    fn stop_when_drained(&mut self) {
+        if self.is_draining()
+            && self.scheduler.is_empty()
+            && self.admission.snapshot(self.clock.last()).requests == 0
+        {
+            self.stop(AbortReason::DrainDeadline);
+        }
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.life = Life::Failed(why.to_owned());
+        self.plan.drop_rows();
+        self.admission.set_unhealthy(true);
+        self.end_all(SubmitError::Unhealthy, |_| {
+            Outcome::Error(RequestError::Engine(why.to_owned()))
+        });
+    }
+
+    /// The last act after a panic of the engine itself: every request hears of its end, even when
+    /// the observer is what panics.
+    pub(crate) fn perish(&mut self, why: &str) {
+        let now = self.clock.last();
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            self.fail(why);
+            self.observe(now, Duration::ZERO);
+        }));
+        if told.is_err() {
+            self.publish(now);
+            self.finish_ended();
+        }
+    }
+
+    pub(crate) fn mark(&mut self, stage: LoopStage) -> Duration {
+        let now = self.time.now();
+        self.clock.mark(stage, now)
+    }
+}
+
+/// The message of a panic.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}

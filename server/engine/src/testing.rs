@@ -1,0 +1,32 @@
+//! Faults that tests plant in the engine itself, per test thread.
+
+use std::cell::Cell;
+
+thread_local! {
+    static LEAK_IN: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// The pages of the `nth` request (from 0) that ends on this thread are lost.
+pub(crate) fn plant_leak(nth: u32) {
+    LEAK_IN.set(Some(nth));
+}
+
+/// Takes a planted leak out that was not reached.
+pub(crate) fn clear_leak() {
+    LEAK_IN.set(None);
+}
+
+/// Called once per ended request that holds pages.
+pub(crate) fn leaks_now() -> bool {
+    match LEAK_IN.get() {
+        Some(0) => {
+            LEAK_IN.set(None);
+            true
+        }
+        Some(left) => {
+            LEAK_IN.set(Some(left - 1));
+            false
+        }
+        None => false,
+    }
+}

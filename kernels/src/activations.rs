@@ -40,6 +40,8 @@ pub(crate) struct Int8Rows {
     pub(crate) scale: Vec<f32>,
     /// rows x features / 32: the sum of `q` of the block.
     pub(crate) sum: Vec<i32>,
+    /// rows x features / 32: `scale * sum`, which multiplies the offset of a weight block.
+    pub(crate) total: Vec<f32>,
 }
 
 impl Activations {
@@ -162,6 +164,8 @@ impl Activations {
             };
             crate::math::quantize(&self.values[values], q, scale, sum);
         });
+        form.total.clear();
+        form.total.extend(form.scale.iter().zip(&form.sum).map(|(d, sum)| d * *sum as f32));
     }
 }
 

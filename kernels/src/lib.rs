@@ -10,6 +10,8 @@
 
 mod activations;
 mod attention;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod buffer;
 mod caps;
 mod error;

@@ -88,7 +88,7 @@ static REFERENCE: [KernelEntry; 6] = [
 
 /// The vector kernels of this architecture, the fastest first.
 #[cfg(target_arch = "x86_64")]
-static VECTOR: &[KernelEntry] = &[];
+static VECTOR: &[KernelEntry] = &crate::avx2::KERNELS;
 #[cfg(not(target_arch = "x86_64"))]
 static VECTOR: &[KernelEntry] = &[];
 
@@ -125,3 +125,6 @@ pub(crate) fn check_shapes(linear: &dyn Linear, x: &Activations, y: &[f32]) -> b
     assert_eq!(Some(y.len()), x.rows().checked_mul(n), "output must be rows x output features");
     !y.is_empty()
 }
+
+#[cfg(test)]
+mod tests;

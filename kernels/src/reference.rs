@@ -60,7 +60,7 @@ impl ReferenceLinear {
                 let dot: i32 = weights.iter().zip(q).map(|(w, q)| w * q).sum();
                 sum += dot as f32 * (block_f16(block, 0) * x.scale[at]);
                 if self.format == WeightFormat::Q4_1 {
-                    sum += block_f16(block, 2) * (x.scale[at] * x.sum[at] as f32);
+                    sum += block_f16(block, 2) * x.total[at];
                 }
             }
             write(row, sum);

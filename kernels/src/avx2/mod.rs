@@ -1,0 +1,36 @@
+//! Kernels for x86-64 with AVX2, FMA and F16C.
+//!
+//! Weights are packed in panels: a few outputs side by side, input features in order, so that one
+//! pass over a panel is one sequential read. A tile multiplies one panel with up to four rows; the
+//! arithmetic of each row is the same whatever the number of rows in the tile.
+
+mod float;
+mod panel;
+mod quant;
+
+use crate::linear::StoredMatrix;
+use crate::{CpuCaps, KernelEntry, KernelPath};
+
+use float::{Bf16, F16, F32, Float};
+use panel::{PanelKernel, PanelLinear};
+use quant::{Q4_0, Q4_1, Q8_0};
+
+const fn entry<K: PanelKernel>() -> KernelEntry {
+    KernelEntry {
+        name: K::NAME,
+        format: K::FORMAT,
+        path: KernelPath::Avx2,
+        supported: CpuCaps::has_avx2_family,
+        pack: |w: StoredMatrix<'_>| Box::new(PanelLinear::<K>::new(w)),
+    }
+}
+
+/// The kernels of this family.
+pub(crate) static KERNELS: [KernelEntry; 6] = [
+    entry::<Float<F32>>(),
+    entry::<Float<F16>>(),
+    entry::<Float<Bf16>>(),
+    entry::<Q8_0>(),
+    entry::<Q4_0>(),
+    entry::<Q4_1>(),
+];

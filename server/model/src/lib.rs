@@ -5,10 +5,22 @@
 //! does not turn text into tokens: it only says where a model's tokenizer is found.
 #![forbid(unsafe_code)]
 
+mod arch;
+mod config;
+mod dense;
 mod fake;
+mod load;
 mod runner;
 mod sampler;
+mod weights;
 
+pub use arch::{Progress, TensorsError};
+pub use config::{Architecture, ConfigError, ModelConfig, RopePairs, RopeScaling};
 pub use fake::{FakeOptions, FakeRunner, FakeTiming};
+pub use kernels::KernelPath;
+pub use load::{
+    GgufTokenizer, LoadError, LoadOptions, Loaded, ModelInfo, TokenizerSource, inspect, load,
+};
 pub use runner::{Batch, KernelUse, Logits, ModelRunner, ModelSpec, PoolSpec, RunError, Slice};
 pub use sampler::{Sampled, Sampler, SamplingParams};
+pub use weights::WeightsError;

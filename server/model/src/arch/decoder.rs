@@ -1,0 +1,122 @@
+//! The dense decoder: weights packed once, and the forward pass over a batch.
+//!
+//! All tokens of a step are rows of one matrix through the linears; only attention looks at
+//! slices. Every kernel computes a row from that row alone, which makes the whole pass
+//! independent of batch and chunking.
+
+mod forward;
+mod pack;
+
+use kernels::{Activations, Linear, WeightFormat};
+use memory_pool::KvLayout;
+
+use super::rope::Rotary;
+use crate::config::ModelConfig;
+use crate::runner::KernelUse;
+use crate::weights::{Entry, Weights};
+
+pub(crate) use forward::{NoTrace, Trace};
+pub(crate) use pack::Packing;
+pub use pack::Progress;
+
+/// A model ready to run.
+pub(crate) struct Decoder {
+    config: ModelConfig,
+    embedding: Embedding,
+    layers: Vec<Layer>,
+    final_norm: Vec<f32>,
+    head: Box<dyn Linear>,
+    rotary: Rotary,
+    path: kernels::KernelPath,
+    scratch: Scratch,
+}
+
+/// Rows are decoded from the mapped file as they are looked up.
+struct Embedding {
+    weights: Weights,
+    entry: Entry,
+}
+
+struct Layer {
+    attention_norm: Vec<f32>,
+    query: Box<dyn Linear>,
+    key: Box<dyn Linear>,
+    value: Box<dyn Linear>,
+    /// Norms of each query and key head, where the architecture has them.
+    head_norms: Option<(Vec<f32>, Vec<f32>)>,
+    output: Box<dyn Linear>,
+    mlp_norm: Vec<f32>,
+    gate: Box<dyn Linear>,
+    up: Box<dyn Linear>,
+    down: Box<dyn Linear>,
+}
+
+/// Buffers of a step, kept for the next one.
+#[derive(Default)]
+struct Scratch {
+    rows: Rows,
+    positions: Vec<u32>,
+    /// The page tables of all slices, one after the other.
+    pages: Vec<u32>,
+}
+
+/// One row per token of the step.
+#[derive(Default)]
+struct Rows {
+    /// The residual stream.
+    hidden: Vec<f32>,
+    normed: Activations,
+    query: Vec<f32>,
+    key: Vec<f32>,
+    value: Vec<f32>,
+    attended: Activations,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+    activated: Activations,
+    /// What a block adds to the residual stream.
+    delta: Vec<f32>,
+}
+
+impl Decoder {
+    /// The model's dimensions.
+    pub(crate) const fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// How this model's K/V rows lie in pages of `page_tokens` tokens.
+    pub(crate) fn kv_layout(config: &ModelConfig, page_tokens: usize) -> KvLayout {
+        let ModelConfig { layers, kv_heads, head_dim, .. } = *config;
+        KvLayout { layers, kv_heads, head_dim, page_tokens }
+    }
+
+    /// Bytes of memory that the weights take, the mapped embedding not counted.
+    pub(crate) fn weight_bytes(&self) -> u64 {
+        let norms = self.layers.len() * (2 * self.config.hidden + 2 * self.config.head_dim);
+        self.linears().map(Linear::weight_bytes).sum::<u64>() + norms as u64 * 4
+    }
+
+    /// One entry per operation and format.
+    pub(crate) fn kernels(&self) -> Vec<KernelUse> {
+        let linear = |linear: &dyn Linear| kernel("linear", linear.format(), linear.kernel());
+        let mut uses: Vec<KernelUse> = self.linears().map(linear).collect();
+        uses.push(kernel("attention", WeightFormat::F32, kernels::attention_kernel(self.path)));
+        uses.sort_unstable();
+        uses.dedup();
+        uses
+    }
+
+    fn linears(&self) -> impl Iterator<Item = &dyn Linear> {
+        self.layers.iter().flat_map(Layer::linears).chain([self.head.as_ref()])
+    }
+}
+
+impl Layer {
+    fn linears(&self) -> [&dyn Linear; 7] {
+        let Self { query, key, value, output, gate, up, down, .. } = self;
+        [query, key, value, output, gate, up, down].map(|linear| linear.as_ref())
+    }
+}
+
+fn kernel(op: &str, format: WeightFormat, kernel: &str) -> KernelUse {
+    KernelUse { op: op.to_owned(), format: format.to_string(), kernel: kernel.to_owned() }
+}

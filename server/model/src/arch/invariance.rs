@@ -1,0 +1,115 @@
+//! What a request computes never depends on its neighbours, its chunks or the threads: bit for bit.
+
+use kernels::KernelPath;
+use types::{PageId, TokenId};
+
+use super::golden::{Golden, continue_greedily, runner};
+use crate::load::LoadOptions;
+use crate::runner::{Batch, Logits, ModelRunner};
+use crate::{Sampler, SamplingParams};
+
+const MODELS: [&str; 3] = ["tiny-llama3-rope", "tiny-qwen3", "tiny-llama-bf16"];
+const STEPS: usize = 12;
+
+/// One request in the mill below.
+struct Request {
+    ids: Vec<TokenId>,
+    prompt: usize,
+    computed: usize,
+    pages: Vec<PageId>,
+    chunks: Vec<usize>,
+    /// Logits of every generated token.
+    rows: Vec<f32>,
+}
+
+impl Request {
+    fn wants_more(&self) -> bool {
+        self.ids.len() < self.prompt + STEPS
+    }
+}
+
+fn bits(rows: &[f32]) -> Vec<u32> {
+    rows.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Runs all prompts at once with chunked prefill mixed into decode; returns each one's logits.
+fn run_together(
+    name: &str,
+    options: LoadOptions<'_>,
+    prompts: &[Vec<TokenId>],
+    chunks: &[&[usize]],
+) -> Vec<Vec<f32>> {
+    let mut runner = runner(name, options);
+    runner.allocate(200).unwrap();
+    let page = |request: usize, index: usize| PageId((index * prompts.len() + request) as u32);
+    let mut requests: Vec<Request> = prompts
+        .iter()
+        .enumerate()
+        .map(|(at, ids)| Request {
+            ids: ids.clone(),
+            prompt: ids.len(),
+            computed: 0,
+            pages: (0..(ids.len() + STEPS).div_ceil(16)).map(|i| page(at, i)).collect(),
+            chunks: chunks[at % chunks.len()].to_vec(),
+            rows: Vec::new(),
+        })
+        .collect();
+    let mut sampler = Sampler::new(SamplingParams::default(), 0);
+    let mut logits = Logits::new();
+    let mut batch = Batch::default();
+    for step in 0.. {
+        batch.clear();
+        let mut served = Vec::new();
+        for (at, request) in requests.iter_mut().enumerate() {
+            if !request.wants_more() {
+                continue;
+            }
+            let chunk = request.chunks[step % request.chunks.len()];
+            let end = request.ids.len().min(request.computed + chunk);
+            let last = end == request.ids.len();
+            let tokens = &request.ids[request.computed..end];
+            batch.push(tokens, request.computed, &request.pages, last);
+            request.computed = end;
+            if last {
+                served.push(at);
+            }
+        }
+        if batch.slices.is_empty() {
+            break;
+        }
+        runner.execute(&batch, &mut logits).unwrap();
+        for (row, at) in served.into_iter().enumerate() {
+            requests[at].rows.extend_from_slice(logits.row(row));
+            let token = sampler.sample(logits.row(row)).unwrap().token;
+            requests[at].ids.push(token);
+        }
+    }
+    requests.into_iter().map(|request| request.rows).collect()
+}
+
+#[test]
+fn logits_are_the_same_alone_batched_chunked_and_threaded() {
+    for name in MODELS {
+        let golden = Golden::read(name);
+        let prompts: Vec<Vec<TokenId>> =
+            (0..3).map(|prompt| golden.tokens(&format!("p{prompt}.input_ids"))).collect();
+        for path in [KernelPath::Detect, KernelPath::Reference] {
+            let options =
+                |threads| LoadOptions { threads, kernel_path: path, ..LoadOptions::default() };
+            let mut alone = runner(name, options(1));
+            let expect: Vec<Vec<u32>> = prompts
+                .iter()
+                .map(|ids| bits(&continue_greedily(&mut alone, ids, STEPS).1))
+                .collect();
+            let plans: [&[&[usize]]; 3] =
+                [&[&[1000]], &[&[3, 1, 57, 5], &[1], &[16, 2]], &[&[1], &[2], &[31, 33]]];
+            for (threads, plan) in [1, 2, 3].into_iter().zip(plans) {
+                let found = run_together(name, options(threads), &prompts, plan);
+                for (prompt, (found, expect)) in found.iter().zip(&expect).enumerate() {
+                    let what = format!("{name} {path} p{prompt}, {threads} threads, {plan:?}");
+                    assert!(bits(found) == *expect, "{what}");
+                }
+            }
+        }
+    }
+}

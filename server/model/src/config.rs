@@ -1,0 +1,257 @@
+//! What a model is, read from `config.json` or from GGUF metadata into one [`ModelConfig`].
+//!
+//! Everything is checked here: a configuration that parses describes a model that this crate can
+//! run. No weights are looked at.
+
+mod gguf;
+mod hf;
+
+use std::fmt;
+
+use types::TokenId;
+
+/// The largest value of any dimension; far above real models, far below overflow.
+const MAX_DIM: u64 = 1 << 24;
+/// The most layers.
+const MAX_LAYERS: u64 = 4096;
+
+/// Families of models that this crate runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Architecture {
+    /// Llama and what is built like it (SmolLM2, TinyLlama).
+    Llama,
+    /// Qwen3, dense: Llama with an RMS norm on each query and key head.
+    Qwen3,
+}
+
+impl Architecture {
+    /// All of them, as error messages list them.
+    pub const SUPPORTED: &str = "llama, qwen3";
+
+    /// The name used in GGUF files and in `model_type`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Qwen3 => "qwen3",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        match name {
+            "llama" => Some(Self::Llama),
+            "qwen3" => Some(Self::Qwen3),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Which two numbers of a head rotary embedding turns together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RopePairs {
+    /// `i` and `i + head_dim / 2`.
+    HalfSplit,
+    /// `2 i` and `2 i + 1`: GGUF files of Llama models store their heads permuted for this.
+    Adjacent,
+}
+
+/// How rotary frequencies differ from `theta ^ (-2 i / head_dim)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    Default,
+    /// Llama 3: long wavelengths are stretched by `factor`, short ones kept, between them blended.
+    Llama3 {
+        /// How much the longest are stretched.
+        factor: f64,
+        /// Wavelengths above `original_context / low_freq_factor` are stretched in full.
+        low_freq_factor: f64,
+        /// Wavelengths below `original_context / high_freq_factor` are kept.
+        high_freq_factor: f64,
+        /// The context that the unscaled model was trained with.
+        original_context: f64,
+    },
+}
+
+/// A model's dimensions and constants.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelConfig {
+    /// The family.
+    pub architecture: Architecture,
+    /// Numbers in a hidden state.
+    pub hidden: usize,
+    /// Transformer layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Numbers in a head; even.
+    pub head_dim: usize,
+    /// Numbers inside the MLP.
+    pub intermediate: usize,
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Longest context.
+    pub max_context: usize,
+    /// Added to the mean square in RMS norms.
+    pub rms_eps: f32,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f64,
+    /// Their scaling.
+    pub rope_scaling: RopeScaling,
+    /// Their pairing.
+    pub rope_pairs: RopePairs,
+    /// Whether the LM head is the embedding.
+    pub tied: bool,
+    /// First token of a text, if any.
+    pub bos: Option<TokenId>,
+    /// Tokens that end an answer.
+    pub eos: Vec<TokenId>,
+}
+
+/// Why a configuration describes no model that can run here.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not JSON, or not an object.
+    #[error("not a JSON object: {0}")]
+    Json(String),
+    /// A field that must be there is not.
+    #[error("field {0} is missing")]
+    Missing(String),
+    /// A field holds what no model can have.
+    #[error("field {field} is {found}, expected {expected}")]
+    Invalid {
+        /// The field.
+        field: String,
+        /// What it holds.
+        found: String,
+        /// What it may hold.
+        expected: String,
+    },
+    /// A field asks for something that other programs may have, but not this one.
+    #[error("{field} {found} is not supported; supported: {supported}")]
+    Unsupported {
+        /// The field.
+        field: String,
+        /// What it asks for.
+        found: String,
+        /// What would work.
+        supported: String,
+    },
+}
+
+impl ConfigError {
+    fn invalid(field: &str, found: impl fmt::Display, expected: impl fmt::Display) -> Self {
+        let (found, expected) = (shorten(&found.to_string()), expected.to_string());
+        Self::Invalid { field: field.to_owned(), found, expected }
+    }
+
+    fn unsupported(field: &str, found: impl fmt::Display, supported: &str) -> Self {
+        let (found, supported) = (shorten(&found.to_string()), supported.to_owned());
+        Self::Unsupported { field: field.to_owned(), found, supported }
+    }
+}
+
+/// At most 80 characters, so that a hostile file makes no endless line.
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// What either file format says, before it is checked as a whole.
+struct Draft {
+    architecture: Architecture,
+    hidden: u64,
+    layers: u64,
+    heads: u64,
+    kv_heads: u64,
+    head_dim: Option<u64>,
+    intermediate: u64,
+    vocab: u64,
+    max_context: u64,
+    rms_eps: f64,
+    rope_theta: f64,
+    rope_scaling: RopeScaling,
+    rope_pairs: RopePairs,
+    tied: bool,
+    bos: Option<u64>,
+    eos: Vec<u64>,
+}
+
+impl Draft {
+    fn check(self) -> Result<ModelConfig, ConfigError> {
+        let dims = [
+            ("hidden_size", self.hidden),
+            ("num_attention_heads", self.heads),
+            ("num_key_value_heads", self.kv_heads),
+            ("intermediate_size", self.intermediate),
+            ("vocab_size", self.vocab),
+            ("max_position_embeddings", self.max_context),
+        ];
+        for (field, value) in dims {
+            if value == 0 || value > MAX_DIM {
+                return Err(ConfigError::invalid(field, value, format!("1 to {MAX_DIM}")));
+            }
+        }
+        if self.layers == 0 || self.layers > MAX_LAYERS {
+            let expected = format!("1 to {MAX_LAYERS}");
+            return Err(ConfigError::invalid("num_hidden_layers", self.layers, expected));
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            let expected = format!("a divisor of {} query heads", self.heads);
+            return Err(ConfigError::invalid("num_key_value_heads", self.kv_heads, expected));
+        }
+        let head_dim = match self.head_dim {
+            Some(dim) => dim,
+            None if self.hidden.is_multiple_of(self.heads) => self.hidden / self.heads,
+            None => return Err(ConfigError::Missing("head_dim".to_owned())),
+        };
+        if head_dim == 0 || head_dim > 65_536 || !head_dim.is_multiple_of(2) {
+            return Err(ConfigError::invalid("head_dim", head_dim, "an even number, 2 to 65536"));
+        }
+        if self.heads * head_dim > MAX_DIM {
+            let expected = format!("at most {MAX_DIM} numbers in all heads");
+            return Err(ConfigError::invalid("head_dim", head_dim, expected));
+        }
+        if !(self.rms_eps >= 0.0 && self.rms_eps < 1.0) {
+            return Err(ConfigError::invalid("rms_norm_eps", self.rms_eps, "0 to 1"));
+        }
+        if !(self.rope_theta >= 1.0 && self.rope_theta.is_finite()) {
+            return Err(ConfigError::invalid("rope_theta", self.rope_theta, "at least 1"));
+        }
+        let token = |field: &str, id: u64| match u32::try_from(id) {
+            Ok(small) if id < self.vocab => Ok(TokenId(small)),
+            _ => Err(ConfigError::invalid(field, id, format!("below {} tokens", self.vocab))),
+        };
+        Ok(ModelConfig {
+            architecture: self.architecture,
+            hidden: self.hidden as usize,
+            layers: self.layers as usize,
+            heads: self.heads as usize,
+            kv_heads: self.kv_heads as usize,
+            head_dim: head_dim as usize,
+            intermediate: self.intermediate as usize,
+            vocab: self.vocab as usize,
+            max_context: self.max_context as usize,
+            rms_eps: self.rms_eps as f32,
+            rope_theta: self.rope_theta,
+            rope_scaling: self.rope_scaling,
+            rope_pairs: self.rope_pairs,
+            tied: self.tied,
+            bos: self.bos.map(|id| token("bos_token_id", id)).transpose()?,
+            eos: self.eos.iter().map(|id| token("eos_token_id", *id)).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

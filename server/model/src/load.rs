@@ -1,0 +1,270 @@
+//! From a path to a runner: a Hugging Face folder or a GGUF file.
+//!
+//! [`inspect`] reads configuration and headers only; [`load`] also packs the weights.
+
+mod tokenizer;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use kernels::{KernelError, KernelPath, ThreadPool};
+
+pub use self::tokenizer::{GgufTokenizer, TokenizerSource};
+use crate::arch::{Decoder, Naming, Packing, Progress, TensorsError, check_tensors};
+use crate::config::{ConfigError, ModelConfig};
+use crate::dense::DenseRunner;
+use crate::runner::{ModelRunner, ModelSpec, PoolSpec};
+use crate::weights::{Weights, WeightsError, gguf, safetensors};
+
+/// Tokens of a KV page where nobody says otherwise.
+const PAGE_TOKENS: usize = 16;
+/// Configuration files are small; anything larger is not one.
+const MAX_CONFIG_BYTES: u64 = 16 << 20;
+
+/// How to load.
+pub struct LoadOptions<'a> {
+    /// Threads that compute, the engine's own included; at least one.
+    pub threads: usize,
+    /// Which kernels to use.
+    pub kernel_path: KernelPath,
+    /// Whether quantised weights become f32: exact, slow and large; for comparisons.
+    pub dequantize: bool,
+    /// Tokens of a KV page; at least one.
+    pub page_tokens: usize,
+    /// Called after each packed tensor.
+    pub progress: Option<&'a mut dyn FnMut(Progress)>,
+}
+
+impl Default for LoadOptions<'_> {
+    /// One thread, the best kernels, weights as stored, pages of 16.
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            kernel_path: KernelPath::Detect,
+            dequantize: false,
+            page_tokens: PAGE_TOKENS,
+            progress: None,
+        }
+    }
+}
+
+/// What [`load`] returns.
+pub struct Loaded {
+    /// The model; its pools are not allocated yet.
+    pub runner: Box<dyn ModelRunner>,
+    /// A copy of the runner's spec, for those who do not own the runner.
+    pub spec: ModelSpec,
+    /// Where the model's tokenizer is.
+    pub tokenizer_source: TokenizerSource,
+}
+
+/// What [`inspect`] returns.
+#[derive(Debug, Clone)]
+pub struct ModelInfo {
+    /// As of the loaded model, except that `weight_bytes` is what the files hold and `kernels` is
+    /// empty.
+    pub spec: ModelSpec,
+    /// Its dimensions.
+    pub config: ModelConfig,
+    /// Where the model's tokenizer is.
+    pub tokenizer_source: TokenizerSource,
+}
+
+/// Why a model cannot be loaded. One line that names the file and what is wrong with it.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The path leads to nothing that could be a model.
+    #[error("{}: {what}; give a folder with config.json and model.safetensors, or a GGUF file", path.display())]
+    NotAModel {
+        /// The path as given.
+        path: PathBuf,
+        /// What is there.
+        what: String,
+    },
+    /// A configuration file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The configuration describes no model that runs here.
+    #[error("{}: {source}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// The field and what is supported.
+        source: ConfigError,
+    },
+    /// The weight files cannot be used.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// They hold other tensors than the configuration says.
+    #[error(transparent)]
+    Tensors(#[from] TensorsError),
+    /// No kernel takes a tensor.
+    #[error("{}: tensor {name}: {source}", path.display())]
+    Kernel {
+        /// The model's first file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// The reason.
+        source: KernelError,
+    },
+}
+
+/// A model whose headers are read and checked.
+struct Opened {
+    config: ModelConfig,
+    weights: Weights,
+    naming: Naming,
+    parameters: u64,
+    name: String,
+    tokenizer: TokenizerSource,
+}
+
+/// Loads the model at `path` and packs its weights.
+///
+/// # Errors
+/// [`LoadError`]: one line that names the file and what would work.
+pub fn load(path: &Path, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
+    let (runner, tokenizer_source) = load_dense(path, options)?;
+    let spec = runner.spec().clone();
+    Ok(Loaded { runner: Box::new(runner), spec, tokenizer_source })
+}
+
+pub(crate) fn load_dense(
+    path: &Path,
+    options: LoadOptions<'_>,
+) -> Result<(DenseRunner, TokenizerSource), LoadError> {
+    let opened = Opened::read(path)?;
+    let page_tokens = options.page_tokens.max(1);
+    let mut spec = opened.spec(page_tokens);
+    let mut ignore = |_| {};
+    let packing = Packing {
+        naming: opened.naming,
+        path: options.kernel_path,
+        dequantize: options.dequantize,
+        progress: options.progress.unwrap_or(&mut ignore),
+    };
+    let file = opened.weights.path().to_owned();
+    let decoder = Decoder::pack(opened.config, opened.weights, packing)
+        .map_err(|(name, source)| LoadError::Kernel { path: file, name, source })?;
+    spec.weight_bytes = decoder.weight_bytes();
+    spec.kernels = decoder.kernels();
+    let threads = ThreadPool::new(options.threads.max(1));
+    Ok((DenseRunner::new(spec, decoder, page_tokens, threads), opened.tokenizer))
+}
+
+/// Reads configuration and headers of the model at `path`; looks at no weights.
+///
+/// # Errors
+/// As [`load`], for everything that shows without the weights.
+pub fn inspect(path: &Path) -> Result<ModelInfo, LoadError> {
+    let opened = Opened::read(path)?;
+    let spec = opened.spec(PAGE_TOKENS);
+    Ok(ModelInfo { spec, config: opened.config, tokenizer_source: opened.tokenizer })
+}
+
+impl Opened {
+    fn read(path: &Path) -> Result<Self, LoadError> {
+        let facts = std::fs::metadata(path).map_err(|error| LoadError::NotAModel {
+            path: path.to_owned(),
+            what: if error.kind() == std::io::ErrorKind::NotFound {
+                "there is no such file or folder".to_owned()
+            } else {
+                error.to_string()
+            },
+        })?;
+        if facts.is_dir() { Self::read_folder(path) } else { Self::read_file(path) }
+    }
+
+    fn read_file(path: &Path) -> Result<Self, LoadError> {
+        // The magic first: a clear answer for every file that is something else.
+        let io = |source| LoadError::Io { path: path.to_owned(), source };
+        let mut magic = Vec::new();
+        std::fs::File::open(path).and_then(|f| f.take(4).read_to_end(&mut magic)).map_err(io)?;
+        if magic != b"GGUF" {
+            let what = if path.ends_with("config.json")
+                || path.extension() == Some("safetensors".as_ref())
+            {
+                "this is a file of a model folder"
+            } else {
+                "this is not a GGUF file"
+            };
+            return Err(LoadError::NotAModel { path: path.to_owned(), what: what.to_owned() });
+        }
+        let (file, mut header) = gguf::open(path)?;
+        let wrap = |source| LoadError::Config { path: path.to_owned(), source };
+        let config = ModelConfig::from_gguf(&header).map_err(wrap)?;
+        let weights = header.take_weights(file);
+        let tokenizer = tokenizer::from_gguf(header).map_err(wrap)?;
+        let parameters = check_tensors(&config, Naming::Gguf, &weights)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { config, weights, naming: Naming::Gguf, parameters, name, tokenizer })
+    }
+
+    fn read_folder(path: &Path) -> Result<Self, LoadError> {
+        let file = path.join("config.json");
+        if !file.is_file() {
+            let what = match gguf_inside(path) {
+                Some(inside) => format!("a folder without config.json, but with {inside}"),
+                None => "a folder without config.json".to_owned(),
+            };
+            return Err(LoadError::NotAModel { path: path.to_owned(), what });
+        }
+        let config = read_config(&file)?;
+        let generation = path.join("generation_config.json");
+        let generation = if generation.is_file() { Some(read_config(&generation)?) } else { None };
+        let config = ModelConfig::from_hf(&config, generation.as_deref())
+            .map_err(|source| LoadError::Config { path: file, source })?;
+        let weights = safetensors::open(path)?;
+        let parameters = check_tensors(&config, Naming::Hf, &weights)?;
+        let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let name = resolved.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let tokenizer = TokenizerSource::HfFolder(path.to_owned());
+        Ok(Self { config, weights, naming: Naming::Hf, parameters, name, tokenizer })
+    }
+
+    fn spec(&self, page_tokens: usize) -> ModelSpec {
+        let layout = Decoder::kv_layout(&self.config, page_tokens);
+        let pool = PoolSpec {
+            name: "kv",
+            layers: layout.layers,
+            page_tokens,
+            page_bytes: layout.page_bytes(),
+        };
+        ModelSpec {
+            name: self.name.clone(),
+            architecture: self.config.architecture.to_string(),
+            vocab: self.config.vocab,
+            max_context: self.config.max_context,
+            eos: self.config.eos.clone(),
+            bos: self.config.bos,
+            pools: vec![pool],
+            parameters: self.parameters,
+            weight_bytes: self.weights.entries().map(|(_, entry)| entry.bytes as u64).sum(),
+            kernels: Vec::new(),
+        }
+    }
+}
+
+fn read_config(path: &Path) -> Result<Vec<u8>, LoadError> {
+    let io = |source| LoadError::Io { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(io)?;
+    file.take(MAX_CONFIG_BYTES).read_to_end(&mut bytes).map_err(io)?;
+    Ok(bytes)
+}
+
+/// The name of a GGUF file in `folder`, which the user may have meant.
+fn gguf_inside(folder: &Path) -> Option<String> {
+    let entries = std::fs::read_dir(folder).ok()?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.ends_with(".gguf")).min()
+}
+
+#[cfg(test)]
+mod tests;

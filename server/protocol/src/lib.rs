@@ -1,1 +1,44 @@
-//! TBD
+//! The OpenAI wire format: requests parsed and checked, responses and errors built.
+//!
+//! It serves nothing and knows no HTTP besides status numbers. It does not tokenize, so the
+//! context length is checked by [`Generation::budget`] once the prompt's tokens are counted, and
+//! it does not know which models are served.
+#![forbid(unsafe_code)]
+
+mod chat;
+mod completion;
+mod error;
+mod generation;
+mod message;
+mod models;
+mod parse;
+mod prompt;
+mod response;
+mod sse;
+mod tokenize;
+
+pub use chat::ChatParams;
+pub use completion::CompletionParams;
+pub use error::{ApiError, ErrorBody, ErrorDetail};
+pub use generation::{Generation, MAX_CHOICES, MAX_LOGPROBS, MAX_STOP_BYTES, MAX_STOPS};
+pub use message::ChatMessage;
+pub use models::{ModelCard, ModelList};
+pub use prompt::Prompt;
+pub use response::{
+    ChatChoice, ChatChunk, ChatChunkChoice, ChatLogprobs, ChatResponse, ChatTokenLogprob,
+    ChatTopLogprob, Completion, CompletionChoice, CompletionLogprobs, Delta, Envelope,
+    FinishReason, ResponseMessage, TopLogprobs, Usage, UsageField,
+};
+pub use sse::{SSE_DONE, sse_event};
+pub use tokenize::{
+    DetokenizeParams, DetokenizeResponse, TokenizeInput, TokenizeParams, TokenizeResponse,
+};
+
+/// What the checks need to know of the served model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Token ids are below this number.
+    pub vocab: usize,
+    /// Prompt and answer together have at most this many tokens.
+    pub max_context: usize,
+}

@@ -36,6 +36,7 @@ pub mod labels;
 pub mod process;
 pub mod promql;
 pub mod server;
+pub mod slo;
 
 /// Every metric of the catalog.
 pub fn all() -> impl Iterator<Item = &'static def::Info> {

@@ -1,0 +1,87 @@
+//! Thresholds: the line on a panel and the limit of an alert are the same const.
+//!
+//! Objectives are the defaults of the server's flags; a server that is told others exports them as
+//! `sightline_slo_objective_seconds`. Units are in the names.
+
+/// Time to first token that we promise.
+pub const TTFT_OBJECTIVE_SECONDS: f64 = 30.0;
+/// Share of requests that must meet an objective.
+pub const SLO_TARGET_RATIO: f64 = 0.99;
+/// What may miss it.
+pub const SLO_BUDGET_RATIO: f64 = 0.01;
+/// Burn rate that pages, over an hour and over five minutes: the budget of 30 days in two.
+pub const BURN_FAST: f64 = 14.4;
+/// Burn rate that makes a ticket, over six hours and over half an hour.
+pub const BURN_SLOW: f64 = 6.0;
+/// Share of bad requests that pages: `BURN_FAST` times the budget.
+pub const SLO_BAD_FAST_RATIO: f64 = 0.144;
+/// Share of bad requests that makes a ticket: `BURN_SLOW` times the budget.
+pub const SLO_BAD_SLOW_RATIO: f64 = 0.06;
+/// Bad requests in an hour below which nobody is paged: one failure of two is no outage.
+pub const SLO_BAD_FAST_MIN: f64 = 10.0;
+/// Bad requests in six hours below which there is no ticket.
+pub const SLO_BAD_SLOW_MIN: f64 = 20.0;
+
+/// Drain time that warns: half of the objective is used up by what already waits.
+pub const DRAIN_WARNING_SECONDS: f64 = TTFT_OBJECTIVE_SECONDS / 2.0;
+/// Drain time that pages: the next request will miss the objective.
+pub const DRAIN_CRITICAL_SECONDS: f64 = TTFT_OBJECTIVE_SECONDS;
+/// Requests that must wait before a long drain hurts anybody.
+pub const DRAIN_MIN_REQUESTS: f64 = 2.0;
+/// Share of the last five minutes that must be busy before the measured rate is trusted.
+pub const CAPACITY_MIN_BUSY_RATIO: f64 = 0.05;
+/// Rate that stands in for a server that has never been measured.
+pub const CAPACITY_FLOOR_TOKENS_PER_SECOND: f64 = 100.0;
+/// Share of its mean below which the capacity counts as collapsed.
+pub const CAPACITY_COLLAPSED_RATIO: f64 = 0.5;
+/// Tokens that must wait before a collapse matters.
+pub const CAPACITY_COLLAPSED_MIN_TOKENS: f64 = 20_000.0;
+
+/// Fill of the queue that warns.
+pub const QUEUE_FILL_RATIO: f64 = 0.8;
+/// Share of offered requests that may be refused.
+pub const REFUSED_RATIO: f64 = 0.05;
+/// Requests refused in five minutes below which there is no warning.
+pub const REFUSED_MIN: f64 = 5.0;
+/// Age of a waiting request that pages: a client with the usual time-out has given up.
+pub const OLDEST_REQUEST_SECONDS: f64 = 60.0;
+/// Age of the last turn that counts as a stall; the slowest step takes a third of it.
+pub const STALL_SECONDS: f64 = 30.0;
+
+/// Gap between tokens, 99th percentile, above which text no longer flows.
+pub const ITL_P99_SECONDS: f64 = 0.25;
+/// Tokens a second below which that percentile means nothing.
+pub const ITL_MIN_TOKENS_PER_SECOND: f64 = 1.0;
+/// Share of requests that end in an error of ours.
+pub const ERROR_RATIO: f64 = 0.05;
+/// Errors in five minutes below which nobody is paged.
+pub const ERROR_MIN: f64 = 10.0;
+/// Requests a second, over an hour, that count as steady traffic.
+pub const STEADY_REQUESTS_PER_SECOND: f64 = 0.2;
+
+/// Share of a pool that live requests may pin.
+pub const POOL_ACTIVE_RATIO: f64 = 0.95;
+/// Retractions a second that count as a storm.
+pub const RETRACTIONS_PER_SECOND: f64 = 0.5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buckets;
+
+    #[test]
+    fn objectives_are_bucket_edges() {
+        assert!(buckets::TTFT.contains(&TTFT_OBJECTIVE_SECONDS));
+        assert!(buckets::TTFT.contains(&DRAIN_WARNING_SECONDS));
+        assert!(buckets::QUEUE.contains(&OLDEST_REQUEST_SECONDS));
+        assert!(buckets::ITL.contains(&ITL_P99_SECONDS));
+    }
+
+    #[test]
+    fn burn_rates_are_of_the_budget() {
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(near(SLO_BUDGET_RATIO, 1.0 - SLO_TARGET_RATIO));
+        assert!(near(SLO_BAD_FAST_RATIO, BURN_FAST * SLO_BUDGET_RATIO));
+        assert!(near(SLO_BAD_SLOW_RATIO, BURN_SLOW * SLO_BUDGET_RATIO));
+    }
+}

@@ -1,1 +1,29 @@
-//! TBD
+//! Grafana dashboards, Prometheus rule files and Grafana's provisioning, generated from the metric
+//! catalog.
+//!
+//! Boards are written as Rust (`boards`) with expressions that the catalog checks, become a neutral
+//! form (`ir`), get places (`layout`) and lasting ids (`ids`), and are written by a back end
+//! (`backend::classic`). `lint` checks the result, `tree` compares it with the files of a checkout.
+//! This crate measures nothing, serves nothing and talks to no Grafana.
+#![forbid(unsafe_code)]
+
+pub mod backend;
+pub mod boards;
+pub mod build;
+pub mod cli;
+pub mod diff;
+pub mod ids;
+pub mod ir;
+pub mod layout;
+pub mod links;
+pub mod lint;
+pub mod manifest;
+pub mod model;
+pub mod output;
+pub mod provision;
+pub mod rules;
+pub mod tree;
+pub mod unit;
+pub mod usage;
+pub mod variables;
+pub mod write;

@@ -1,0 +1,14 @@
+//! The dashboards, one in each file.
+
+mod common;
+mod kv_pools;
+mod overview;
+mod queue;
+
+use crate::ir::Dashboard;
+
+/// All dashboards.
+#[must_use]
+pub fn all() -> Vec<Dashboard> {
+    vec![overview::board(), queue::board(), kv_pools::board()]
+}

@@ -1,0 +1,131 @@
+//! What all boards share: variables, annotations, frequent expressions.
+
+use crate::ir::{
+    Annotation, Color, Dashboard, Section, Variable, VariableSource,
+};
+use crate::provision::DATASOURCE_UID;
+use crate::variables::SCOPE;
+use metric_catalog::def::{Metric, Unit};
+use metric_catalog::promql::{Expr, raw};
+use metric_catalog::server;
+
+/// Seconds between two refreshes.
+const REFRESH_SECONDS: u32 = 10;
+
+/// Uids of all boards, in the order in which links show them.
+pub(super) const OVERVIEW: &str = "sightline-overview";
+pub(super) const QUEUE: &str = "sightline-queue";
+pub(super) const KV_POOLS: &str = "sightline-kv-pools";
+const ALL: &[&str] = &[OVERVIEW, QUEUE, KV_POOLS];
+
+/// `ALERTS` has the labels of the alert, and not every alert has a model.
+const ALERT_SCOPE: &str = r#"cluster=~"$cluster",model_name=~"$model_name|""#;
+
+/// A board with the variables, annotations and links of all boards.
+pub(super) fn board(uid: &str, title: &str, description: &str, sections: Vec<Section>) -> Dashboard {
+    Dashboard {
+        uid: uid.to_owned(),
+        title: format!("Sightline / {title}"),
+        description: description.to_owned(),
+        from: "now-30m".to_owned(),
+        refresh_seconds: REFRESH_SECONDS,
+        variables: variables(),
+        annotations: annotations(),
+        related: ALL.iter().filter(|other| **other != uid).map(ToString::to_string).collect(),
+        sections,
+    }
+}
+
+/// The data source, then each label of the scope, restricted by those before it.
+///
+/// Their values come from a series that every process has, so that no choice leads to nothing.
+fn variables() -> Vec<Variable> {
+    let mut variables = vec![Variable {
+        name: "datasource".to_owned(),
+        label: "Data source".to_owned(),
+        description: "Prometheus that holds the metrics.".to_owned(),
+        source: VariableSource::Datasource(DATASOURCE_UID.to_owned()),
+    }];
+    let source = server::SERVED_MODEL_INFO.info().name;
+    for (index, label) in SCOPE.iter().enumerate() {
+        let before: Vec<String> =
+            SCOPE[..index].iter().map(|label| format!("{label}=~\"${label}\"")).collect();
+        let selector = if before.is_empty() {
+            source.to_owned()
+        } else {
+            format!("{source}{{{}}}", before.join(","))
+        };
+        let (title, description) = match *label {
+            "cluster" => ("Cluster", "Cluster, a target label of the scrape configuration."),
+            "job" => ("Job", "Scrape job; one for each role."),
+            "instance" => ("Instance", "Process, by the address that is scraped."),
+            "model_name" => ("Model", "Name of the served model."),
+            other => (other, "Label."),
+        };
+        variables.push(Variable {
+            name: (*label).to_owned(),
+            label: title.to_owned(),
+            description: description.to_owned(),
+            source: VariableSource::Label { selector, label: (*label).to_owned() },
+        });
+    }
+    variables
+}
+
+fn annotations() -> Vec<Annotation> {
+    let ready = server::READY_TIMESTAMP.info().name;
+    let scope = SCOPE.iter().map(|l| format!("{l}=~\"${l}\"")).collect::<Vec<_>>().join(",");
+    vec![
+        Annotation {
+            name: "Firing alerts".to_owned(),
+            enabled: true,
+            color: Color::Red,
+            expr: format!(
+                r#"max by (alertname, severity, instance, model_name) (ALERTS{{alertstate="firing",severity!="none",{ALERT_SCOPE}}})"#
+            ),
+            title: "{{alertname}}".to_owned(),
+            text: "{{severity}} {{instance}} {{model_name}}".to_owned(),
+        },
+        Annotation {
+            name: "Starts".to_owned(),
+            enabled: true,
+            color: Color::Blue,
+            expr: format!("changes({ready}{{{scope}}}[1m]) > 0"),
+            title: "Ready".to_owned(),
+            text: "{{instance}} became ready".to_owned(),
+        },
+    ]
+}
+
+/// Alerts that fire now, as a number; 0 when there is none.
+pub(super) fn firing_alerts() -> Expr {
+    let text = format!(
+        r#"count(ALERTS{{alertstate="firing",severity=~"critical|warning",{ALERT_SCOPE}}}) or vector(0)"#
+    );
+    raw(&text, &[], Unit::Count)
+}
+
+/// One series for each alert: 1 while pending, 2 while firing; a single one at 0 when there is none.
+pub(super) fn alert_states() -> Expr {
+    let select = |state: &str| {
+        format!(r#"ALERTS{{alertstate="{state}",severity!="none",{ALERT_SCOPE}}}"#)
+    };
+    let text = format!(
+        r#"max by (alertname) ({} or {} * 2) or on () label_replace(vector(0), "alertname", "no alert", "", "")"#,
+        select("pending"),
+        select("firing"),
+    );
+    raw(&text, &["alertname"], Unit::Flag)
+}
+
+/// Targets of the chosen processes that answer, or do not.
+pub(super) fn targets(condition: &str) -> Expr {
+    let text = format!(
+        r#"count(up{{cluster=~"$cluster",job=~"$job",instance=~"$instance"}} {condition}) or vector(0)"#
+    );
+    raw(&text, &[], Unit::Count)
+}
+
+/// The legend of a series for each process.
+pub(super) const INSTANCE: &str = "{{instance}}";
+

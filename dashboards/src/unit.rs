@@ -1,0 +1,42 @@
+//! Grafana's ids for the units of the metric catalog.
+
+use metric_catalog::def::Unit;
+
+/// Grafana's id of a unit.
+#[must_use]
+pub const fn grafana_id(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Count | Unit::Requests | Unit::Tokens | Unit::Slots => "short",
+        Unit::Bytes => "bytes",
+        Unit::Seconds => "s",
+        Unit::Timestamp => "dateTimeAsIso",
+        Unit::Ratio => "percentunit",
+        Unit::Flag => "none",
+        Unit::CountPerSecond => "ops",
+        Unit::RequestsPerSecond => "reqps",
+        Unit::TokensPerSecond => "count:tok/s",
+        Unit::SlotsPerSecond => "count:slots/s",
+        Unit::BytesPerSecond => "binBps",
+    }
+}
+
+/// Lower end of the axis; a moment has none.
+#[must_use]
+pub const fn axis_min(unit: Unit) -> Option<f64> {
+    match unit {
+        Unit::Timestamp => None,
+        Unit::Count
+        | Unit::Requests
+        | Unit::Tokens
+        | Unit::Slots
+        | Unit::Bytes
+        | Unit::Seconds
+        | Unit::Ratio
+        | Unit::Flag
+        | Unit::CountPerSecond
+        | Unit::RequestsPerSecond
+        | Unit::TokensPerSecond
+        | Unit::SlotsPerSecond
+        | Unit::BytesPerSecond => Some(0.0),
+    }
+}

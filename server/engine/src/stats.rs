@@ -29,7 +29,8 @@ pub struct StepStats<'a> {
     pub busy: Duration,
     /// Requests in the batch.
     pub requests: usize,
-    /// Tokens in the batch; `prompt + recomputed + decode rows`.
+    /// Tokens in the batch: prompt and recomputed ones, and answer tokens computed for the first
+    /// time.
     pub tokens: usize,
     /// Prompt tokens computed for the first time.
     pub prompt_tokens: u64,

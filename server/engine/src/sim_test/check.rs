@@ -1,0 +1,238 @@
+//! What must hold after every turn, at every end, and over a whole world.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use types::{PoolId, RequestId, Time};
+
+use super::client::{Quirk, Seen};
+use super::ensure;
+use super::load::Wish;
+use super::rig::alone;
+use super::world::World;
+use crate::request::{Phase, Request};
+use crate::step::Core;
+use crate::{AbortReason, Outcome, RequestEnd, RequestError, Verdict};
+
+/// How far the oldest request was before a turn.
+pub(super) struct Progress {
+    oldest: Option<(u64, usize, usize)>,
+}
+
+impl Progress {
+    pub(super) fn of_oldest(core: &Core) -> Self {
+        let queues = [&core.scheduler.running, &core.scheduler.retracted, &core.scheduler.waiting];
+        let oldest = queues.into_iter().filter_map(|queue| queue.oldest());
+        let oldest = oldest.min_by_key(|request| request.seq);
+        Self { oldest: oldest.map(|r| (r.seq, r.computed(), r.generated())) }
+    }
+
+    /// It has ended or come closer to its end: nobody starves.
+    pub(super) fn check(&self, core: &Core) -> Result<(), String> {
+        let Some((seq, computed, generated)) = self.oldest else { return Ok(()) };
+        let starved = |queue: &crate::queue::ByAge| queue.get(seq).is_some();
+        ensure!(!starved(&core.scheduler.waiting), "the oldest request waits");
+        ensure!(!starved(&core.scheduler.retracted), "the oldest request was retracted");
+        if let Some(now) = core.scheduler.running.get(seq) {
+            let moved = now.computed() > computed || now.generated() > generated;
+            ensure!(moved, "the oldest request stands still at {computed} tokens");
+        }
+        Ok(())
+    }
+}
+
+/// After every turn.
+pub(super) fn invariants(world: &World) -> Result<(), String> {
+    pages(&world.core)?;
+    order(&world.core)?;
+    queue(world)?;
+    snapshot(world)?;
+    let told = world.watcher.0.lock().expect("one thread");
+    let elapsed = told.last_step.since(Time::ZERO);
+    // The clock starts when the engine is made, a moment after zero.
+    let missing = elapsed.saturating_sub(told.stages);
+    ensure!(told.stages <= elapsed && missing < Duration::from_micros(1), "stages: {missing:?}");
+    ensure!(told.largest_batch <= world.config().max_batch_tokens, "a batch above its budget");
+    ensure!(told.generated >= told.first_tokens, "more first tokens than tokens");
+    let live = world.core.scheduler.ids().len() + world.core.mailbox.submissions();
+    let (ended, accepted) = (told.ends.len(), world.accepted.len());
+    ensure!(ended + live == accepted, "{accepted} accepted, {ended} ended, {live} live");
+    Ok(())
+}
+
+/// Every page that is used is in exactly one page table of a running request.
+fn pages(core: &Core) -> Result<(), String> {
+    let scheduler = &core.scheduler;
+    let mut held = HashSet::new();
+    for request in scheduler.running.iter() {
+        for page in request.table.pages(PoolId(0)) {
+            ensure!(held.insert(*page), "page {page} is held twice");
+        }
+    }
+    for request in scheduler.retracted.iter().chain(scheduler.waiting.iter()) {
+        ensure!(request.table.pages(PoolId(0)).is_empty(), "pages of a request that waits");
+    }
+    for stats in scheduler.pools.stats() {
+        let (used, capacity) = (stats.used_active.0, stats.capacity.0);
+        ensure!(used <= capacity, "{used} pages of {capacity}");
+        ensure!(used == held.len() as u64, "page leak: {used} used, {} held", held.len());
+    }
+    Ok(())
+}
+
+/// Running requests are older than retracted ones, those older than waiting ones.
+fn order(core: &Core) -> Result<(), String> {
+    let scheduler = &core.scheduler;
+    let queues = [&scheduler.running, &scheduler.retracted, &scheduler.waiting];
+    let seqs: Vec<u64> = queues.iter().flat_map(|queue| queue.seqs()).collect();
+    ensure!(seqs.is_sorted(), "somebody overtook: {seqs:?}");
+    let in_queue = |request: &Request| matches!(request.phase, Phase::Waiting(_));
+    ensure!(scheduler.waiting.iter().all(in_queue), "a waiting request without permit");
+    ensure!(!scheduler.running.iter().any(in_queue), "a running request with permit");
+    Ok(())
+}
+
+/// The queue depth is the live permits, and the pending tokens are what they and debts hold.
+fn queue(world: &World) -> Result<(), String> {
+    let scheduler = &world.core.scheduler;
+    let queue = world.admission.snapshot(world.time.read());
+    let on_their_way = world.core.mailbox.submissions();
+    let permits = world.held.len() + on_their_way + scheduler.waiting.len();
+    ensure!(queue.requests == permits, "{} in the queue, {permits} permits", queue.requests);
+    let limit = world.conditions.limits.max_queued_requests;
+    ensure!(limit == 0 || permits <= limit, "{permits} wait, {limit} may");
+    ensure!(on_their_way == 0, "a turn left submissions behind");
+    let held = world.held.iter().map(|(permit, ..)| permit.tokens()).sum::<u64>();
+    let waiting = scheduler.waiting.iter().map(|r| r.tokens.len() as u64).sum::<u64>();
+    let debts = scheduler.running.iter().map(|request| match &request.phase {
+        Phase::Prefill(Some(debt)) => debt.rest(),
+        Phase::Prefill(None) | Phase::Decode | Phase::Waiting(_) | Phase::Retracted => 0,
+    });
+    let pending = held + waiting + debts.sum::<u64>();
+    let (found, uncached) = (queue.pending_tokens, queue.pending_uncached_tokens);
+    ensure!(found == pending && uncached == pending, "{found} tokens pending, not {pending}");
+    Ok(())
+}
+
+/// What handles read is what is.
+fn snapshot(world: &World) -> Result<(), String> {
+    let scheduler = &world.core.scheduler;
+    let shown = world.core.shared.snapshot();
+    ensure!(shown.running == scheduler.running.len(), "running: {}", shown.running);
+    ensure!(shown.running <= world.config().max_running, "{} run", shown.running);
+    ensure!(shown.waiting == scheduler.waiting.len(), "waiting: {}", shown.waiting);
+    ensure!(shown.retracted.requests == scheduler.retracted.len(), "{:?}", shown.retracted);
+    let tokens = scheduler.retracted.iter().map(|r| r.tokens.len() as u64).sum::<u64>();
+    ensure!(shown.retracted.tokens == tokens, "{:?}, not {tokens} tokens", shown.retracted);
+    ensure!(shown.retracted.oldest.is_some() == (tokens > 0), "{:?}", shown.retracted);
+    ensure!(shown.pools == scheduler.pools.stats().collect::<Vec<_>>(), "{:?}", shown.pools);
+    ensure!(shown.iterations == world.turns, "{} turns shown", shown.iterations);
+    Ok(())
+}
+
+/// Over the whole world: every request ended once, with the right text, and the sums agree.
+pub(super) fn balances(world: &World) -> Result<(), String> {
+    let told = world.watcher.0.lock().expect("one thread");
+    let clients = world.clients.lock().expect("one thread");
+    let (mut generated, mut firsts, mut again, mut spoilt, mut after_first) = (0, 0, 0, 0, 0);
+    let (mut prompts_least, mut prompts_most) = (0, 0);
+    for (id, wish) in &world.accepted {
+        let seen = clients.get(id).ok_or_else(|| format!("request {id} never heard a word"))?;
+        let end = seen.end.as_ref().ok_or_else(|| format!("request {id} did not end"))?;
+        one_end(world, *id, wish, seen, end).map_err(|why| format!("request {id}: {why}"))?;
+        let tokens = end.generated_tokens as u64;
+        generated += tokens;
+        firsts += tokens.min(1);
+        again += end.recomputed_tokens as u64;
+        after_first += tokens.saturating_sub(1);
+        prompts_most += end.prompt_tokens as u64;
+        let is_spoilt = matches!(end.outcome, Outcome::Error(RequestError::Model(_)));
+        spoilt += u64::from(is_spoilt);
+        if tokens > 0 {
+            prompts_least += end.prompt_tokens as u64;
+            // The spoilt step computed the last token and chose none.
+            after_first += u64::from(is_spoilt);
+        }
+    }
+    ensure!(told.generated == generated, "{} generated, not {generated}", told.generated);
+    ensure!(told.first_tokens == firsts, "{} first tokens, not {firsts}", told.first_tokens);
+    ensure!(told.gaps == generated - firsts, "{} gaps", told.gaps);
+    ensure!(told.recomputed == again, "{} recomputed, not {again}", told.recomputed);
+    let answers = told.batch_tokens - told.prompt - told.recomputed;
+    ensure!(answers == after_first, "{answers} answer tokens computed, not {after_first}");
+    let prompts = told.prompt;
+    ensure!((prompts_least..=prompts_most).contains(&prompts), "{prompts} prompt tokens");
+    ensure!(told.ttft == told.ttft_phases, "phases {:?} of {:?}", told.ttft_phases, told.ttft);
+    ensure!(told.left_waiting == world.accepted.len() as u64, "left: {}", told.left_waiting);
+    ensure!(told.left_retracted == told.preemptions, "{} came back", told.left_retracted);
+    let planted = world.faults.spoilt.load(std::sync::atomic::Ordering::Relaxed);
+    ensure!(spoilt == planted, "{planted} rows spoilt, {spoilt} requests ended for it");
+    Ok(())
+}
+
+/// One request: its text, its outcome, its times.
+fn one_end(
+    world: &World,
+    id: RequestId,
+    wish: &Wish,
+    seen: &Seen,
+    end: &RequestEnd,
+) -> Result<(), String> {
+    if let Some(wrong) = &seen.wrong {
+        return Err(wrong.clone());
+    }
+    ensure!(end.id == id && end.prompt_tokens == wish.prompt.len(), "{end:?}");
+    ensure!(end.generated_tokens == seen.tokens.len(), "{} shown", seen.tokens.len());
+    ensure!(end.generated_tokens <= wish.max_tokens, "{} tokens", end.generated_tokens);
+    ensure!(end.preemptions > 0 || end.recomputed_tokens == 0, "recomputed without a reason");
+    let count = seen.tokens.len();
+    let expected = alone(&world.conditions.model, &wish.prompt, &wish.sampling, count)
+        .map_err(|error| error.to_string())?;
+    ensure!(expected == seen.tokens, "text {:?}, alone {expected:?}", seen.tokens);
+    let early = seen.tokens.iter().take(count.saturating_sub(1));
+    let ran_past = early.into_iter().any(|token| wish.stop_tokens.contains(token));
+    ensure!(!ran_past, "went on after a stop token");
+    outcome(wish, seen, end)?;
+    times(end)
+}
+
+/// The outcome is what the client and the text say.
+fn outcome(wish: &Wish, seen: &Seen, end: &RequestEnd) -> Result<(), String> {
+    let verdict = seen.verdict.unwrap_or(Verdict::Continue);
+    let stopped = seen.tokens.last().is_some_and(|token| wish.stop_tokens.contains(token));
+    let full = seen.tokens.len() == wish.max_tokens;
+    let fits = match &end.outcome {
+        Outcome::Stop => verdict == Verdict::Stop || (verdict == Verdict::Continue && stopped),
+        Outcome::Length => verdict == Verdict::Continue && full && !stopped,
+        Outcome::Aborted(abort) => match abort.reason {
+            // By its own verdict, or by an abort from outside before anything else ended it.
+            AbortReason::ClientGone | AbortReason::SlowClient => {
+                matches!(verdict, Verdict::Gone | Verdict::Slow) || (!stopped && !full)
+            }
+            AbortReason::DrainDeadline | AbortReason::Shutdown => !stopped && !full,
+        },
+        Outcome::Error(RequestError::Sink) => {
+            seen.panicked && matches!(wish.quirk, Some((_, Quirk::Panics)))
+        }
+        Outcome::Error(RequestError::Model(_) | RequestError::Engine(_)) => !stopped && !full,
+    };
+    ensure!(fits, "{:?} after {verdict:?}, stopped {stopped}, full {full}", end.outcome);
+    Ok(())
+}
+
+/// Times are in order and phases add up exactly.
+fn times(end: &RequestEnd) -> Result<(), String> {
+    let times = &end.timings;
+    let order = [Some(times.arrived), Some(times.tokenized), times.scheduled, times.first_token]
+        .into_iter()
+        .chain([times.last_token, Some(times.ended)])
+        .flatten();
+    ensure!(order.is_sorted(), "{times:?}");
+    let (any, first) = (end.generated_tokens > 0, times.first_token.is_some());
+    ensure!(any == first && any == times.last_token.is_some(), "{times:?}");
+    if let (Some(ttft), Some(parts)) = (times.ttft(), times.ttft_phases()) {
+        let sum = parts.tokenize + parts.queue + parts.prefill;
+        ensure!(sum == ttft, "{parts:?} of {ttft:?}");
+    }
+    Ok(())
+}

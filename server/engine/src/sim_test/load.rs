@@ -1,0 +1,129 @@
+//! What a seed draws: bounds, pool, load, and the requests themselves.
+
+use std::time::Duration;
+
+use admission::Limits;
+use model::{FakeOptions, SamplingParams};
+use types::TokenId;
+
+use super::client::Quirk;
+use super::dice::Dice;
+use crate::EngineConfig;
+
+const VOCAB: usize = 64;
+const EOS: TokenId = TokenId(63);
+
+/// The fixed conditions of one seed.
+#[derive(Debug)]
+pub(super) struct Conditions {
+    pub(super) config: EngineConfig,
+    pub(super) limits: Limits,
+    pub(super) model: FakeOptions,
+    /// Chance per turn, of 1000, that somebody comes.
+    pub(super) arrivals: u64,
+    /// Most that come together.
+    pub(super) burst: u64,
+    /// Chance per request, of 1000, that it is given up while it waits or runs.
+    pub(super) aborts: u64,
+    /// Chance per turn, of 1000, that a row is spoilt.
+    pub(super) spoils: u64,
+    /// The longest request, prompt and answer.
+    pub(super) longest: usize,
+}
+
+/// One request before it is submitted.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    pub(super) prompt: Vec<TokenId>,
+    pub(super) sampling: SamplingParams,
+    pub(super) max_tokens: usize,
+    pub(super) stop_tokens: Vec<TokenId>,
+    pub(super) quirk: Option<(usize, Quirk)>,
+}
+
+pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
+    let page_tokens = dice.pick(&[1, 2, 4, 8, 16]);
+    let longest = dice.size(4 * page_tokens.max(4)..=96);
+    let max_running = dice.size(2..=12);
+    // From just enough for the longest request to room for about three of them, but never for as
+    // many as may run: pages must be able to run out.
+    let room = longest * dice.size(100..=300.min(90 * max_running)) / 100;
+    let config = EngineConfig {
+        max_running,
+        max_batch_tokens: max_running + dice.size(0..=64),
+        prefill_chunk: dice.size(1..=48),
+        pool_pages: longest.div_ceil(page_tokens).max(room / page_tokens),
+        max_submissions: dice.pick(&[4, 1000]),
+        seed,
+    };
+    let limits = Limits {
+        max_queued_requests: dice.pick(&[0, 4, 32, 100]),
+        max_queued_tokens: dice.pick(&[None, Some(0), Some(300), Some(3000)]),
+        ttft_objective: Duration::from_millis(dice.pick(&[0, 500, 3000, 30_000])),
+    };
+    let model = FakeOptions {
+        vocab: VOCAB,
+        max_context: longest + dice.size(0..=64),
+        page_tokens,
+        emit: 0..60,
+        eos: vec![EOS],
+        eos_per_mille: dice.pick(&[0, 5, 50]),
+        seed,
+        ..FakeOptions::default()
+    };
+    Conditions {
+        config,
+        limits,
+        model,
+        arrivals: dice.within(20..=400),
+        burst: dice.within(1..=10),
+        aborts: dice.within(10..=200),
+        spoils: dice.pick(&[0, 0, 2]),
+        longest,
+    }
+}
+
+pub(super) fn wish(dice: &mut Dice, conditions: &Conditions) -> Wish {
+    let longest = conditions.longest;
+    let most = if dice.chance(300) { longest - 1 } else { (longest / 4).max(1) };
+    let prompt_tokens = dice.size(1..=most);
+    let rest = longest - prompt_tokens;
+    let max_tokens = if dice.chance(500) { rest } else { dice.size(1..=rest) };
+    let prompt = (0..prompt_tokens).map(|_| token(dice)).collect();
+    let stop_tokens = match dice.within(0..=9) {
+        0..=2 => Vec::new(),
+        3 => vec![EOS, token(dice)],
+        _ => vec![EOS],
+    };
+    let quirks = [Quirk::StopString, Quirk::Leaves, Quirk::IsSlow, Quirk::Panics];
+    let quirk = dice.chance(150).then(|| (dice.size(0..=max_tokens), dice.pick(&quirks)));
+    Wish { prompt, sampling: sampling(dice), max_tokens, stop_tokens, quirk }
+}
+
+/// A request that starts small and grows as large as any: many of them run out of pages.
+pub(super) fn growing(dice: &mut Dice, conditions: &Conditions) -> Wish {
+    Wish {
+        prompt: vec![token(dice)],
+        sampling: SamplingParams::default(),
+        max_tokens: conditions.longest - 1,
+        stop_tokens: Vec::new(),
+        quirk: None,
+    }
+}
+
+fn sampling(dice: &mut Dice) -> SamplingParams {
+    if dice.chance(850) {
+        return SamplingParams::default();
+    }
+    SamplingParams {
+        temperature: dice.pick(&[0.5, 1.0, 3.0]),
+        top_k: dice.pick(&[0, 5]),
+        top_p: dice.pick(&[1.0, 0.9]),
+        seed: Some(dice.next()),
+        logprobs: dice.pick(&[None, Some(3)]),
+    }
+}
+
+fn token(dice: &mut Dice) -> TokenId {
+    TokenId(u32::try_from(dice.within(0..=VOCAB as u64 - 1)).expect("a small vocabulary"))
+}

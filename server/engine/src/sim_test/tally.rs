@@ -1,0 +1,146 @@
+//! Counting: what the observer was told in one world, and what all seeds have covered.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use types::Time;
+
+use crate::{
+    AbortReason, Observer, Outcome, Queue, QueueExitCause, RequestEnd, RequestError, Stage,
+    StepPhase, StepStats,
+};
+
+/// Sums over everything that the observer was told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) ends: Vec<RequestEnd>,
+    pub(super) generated: u64,
+    pub(super) prompt: u64,
+    pub(super) recomputed: u64,
+    pub(super) batch_tokens: u64,
+    pub(super) first_tokens: u64,
+    pub(super) ttft: Duration,
+    pub(super) ttft_phases: Duration,
+    pub(super) gaps: u64,
+    pub(super) preemptions: u64,
+    pub(super) left_waiting: u64,
+    pub(super) left_retracted: u64,
+    pub(super) stages: Duration,
+    pub(super) last_step: Time,
+    pub(super) phases: [u64; StepPhase::ALL.len()],
+    pub(super) largest_batch: usize,
+    pub(super) scheduled: u64,
+}
+
+/// The observer of a world.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Watcher(pub(super) Arc<Mutex<Told>>);
+
+impl Observer for Watcher {
+    fn on_step(&mut self, stats: &StepStats<'_>) {
+        let mut told = self.0.lock().expect("one thread");
+        told.generated += stats.generated_tokens;
+        told.prompt += stats.prompt_tokens;
+        told.recomputed += stats.recomputed_tokens;
+        told.batch_tokens += stats.tokens as u64;
+        told.largest_batch = told.largest_batch.max(stats.tokens);
+        told.gaps += stats.inter_token.len() as u64;
+        told.preemptions += stats.preemptions.requests;
+        for first in stats.first_tokens {
+            told.first_tokens += 1;
+            told.ttft += first.ttft;
+            told.ttft_phases += first.phases.tokenize + first.phases.queue + first.phases.prefill;
+        }
+        for exit in stats.queue_exits {
+            match exit.queue {
+                Queue::Waiting => told.left_waiting += 1,
+                Queue::Retracted => told.left_retracted += 1,
+            }
+            told.scheduled += u64::from(exit.cause == QueueExitCause::Scheduled);
+        }
+        told.stages += stats.stages.total();
+        told.last_step = stats.now;
+        told.phases[stats.phase as usize] += 1;
+    }
+
+    fn on_request_end(&mut self, end: &RequestEnd) {
+        self.0.lock().expect("one thread").ends.push(end.clone());
+    }
+}
+
+/// What was reached, over all seeds. Every count must be above zero.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    counts: std::collections::BTreeMap<String, u64>,
+}
+
+impl Coverage {
+    pub(super) fn count(&mut self, what: &str, times: u64) {
+        *self.counts.entry(what.to_owned()).or_default() += times;
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        for (what, times) in &other.counts {
+            self.count(what, *times);
+        }
+    }
+
+    pub(super) fn of(&self, what: &str) -> u64 {
+        self.counts.get(what).copied().unwrap_or(0)
+    }
+
+    pub(super) fn end(&mut self, end: &RequestEnd) {
+        let what = match &end.outcome {
+            Outcome::Stop => "ended: stop".to_owned(),
+            Outcome::Length => "ended: length".to_owned(),
+            Outcome::Aborted(abort) => {
+                self.count("ended: aborted", 1);
+                self.count(&format!("aborted in {}", abort.stage.as_str()), 1);
+                format!("aborted for {}", abort.reason.as_str())
+            }
+            Outcome::Error(RequestError::Model(_)) => "ended: error, model".to_owned(),
+            Outcome::Error(RequestError::Engine(_)) => "ended: error, engine".to_owned(),
+            Outcome::Error(RequestError::Sink) => "ended: error, sink".to_owned(),
+        };
+        self.count(&what, 1);
+        self.count("ended after a preemption", u64::from(end.preemptions > 0));
+    }
+
+    /// Fails the test where something was never reached.
+    pub(super) fn check(&self) {
+        let mut wanted: Vec<String> = [
+            "ended: stop",
+            "ended: length",
+            "ended: error, model",
+            "ended: error, engine",
+            "ended: error, sink",
+            "refused: queue_requests_full",
+            "refused: queue_tokens_full",
+            "refused: drain_time",
+            "refused: busy",
+            "refused: too long",
+            "left before submission",
+            "preemptions",
+            "ended after a preemption",
+            "tokens recomputed",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        wanted.extend(Stage::ALL.map(|stage| format!("aborted in {}", stage.as_str())));
+        wanted.extend(AbortReason::ALL.map(|reason| format!("aborted for {}", reason.as_str())));
+        wanted.extend(StepPhase::ALL.map(|phase| format!("steps: {}", phase.as_str())));
+        for what in wanted {
+            assert!(self.of(&what) > 0, "no seed reached '{what}'");
+        }
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (what, times) in &self.counts {
+            writeln!(f, "{times:>12} {what}")?;
+        }
+        Ok(())
+    }
+}

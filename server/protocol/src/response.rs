@@ -85,7 +85,6 @@ pub enum UsageField {
 }
 
 impl UsageField {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     const fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }
@@ -313,7 +312,6 @@ const fn finite(logprob: f32) -> f32 {
     logprob.max(LEAST_LOGPROB)
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn logprob<S: Serializer>(value: &f32, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f32(finite(*value))
 }

@@ -1,0 +1,6 @@
+//! The wire format as clients see it: golden JSON of responses, and what is made of requests.
+
+#[path = "wire/requests.rs"]
+mod requests;
+#[path = "wire/responses.rs"]
+mod responses;

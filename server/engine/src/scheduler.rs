@@ -128,6 +128,12 @@ impl Scheduler {
         self.seq_of.is_empty()
     }
 
+    /// Requests in the engine.
+    #[cfg(test)]
+    pub(crate) fn live(&self) -> usize {
+        self.seq_of.len()
+    }
+
     /// Tokens that the retracted requests have to compute again.
     pub(crate) const fn retracted_tokens(&self) -> u64 {
         self.retracted_tokens

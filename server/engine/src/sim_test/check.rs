@@ -54,7 +54,7 @@ pub(super) fn invariants(world: &World) -> Result<(), String> {
     ensure!(told.stages <= elapsed && missing < Duration::from_micros(1), "stages: {missing:?}");
     ensure!(told.largest_batch <= world.config().max_batch_tokens, "a batch above its budget");
     ensure!(told.generated >= told.first_tokens, "more first tokens than tokens");
-    let live = world.core.scheduler.ids().len() + world.core.mailbox.submissions();
+    let live = world.core.scheduler.live() + world.core.mailbox.submissions();
     let (ended, accepted) = (told.ends.len(), world.accepted.len());
     ensure!(ended + live == accepted, "{accepted} accepted, {ended} ended, {live} live");
     Ok(())

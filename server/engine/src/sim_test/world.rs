@@ -20,11 +20,14 @@ use crate::{
     AbortReason, EngineConfig, Handle, Outcome, RequestEnd, Submission, SubmitError, prepare,
 };
 
-/// Requests that each seed submits at least.
+/// Requests that each seed sees end, at least, before its own end comes.
 const REQUESTS: usize = 200;
 
 /// A seed that has not seen a preemption and an abort by then is a bad seed.
 const REQUESTS_MAX: usize = 5000;
+
+/// While so many are live nobody new comes, so that a seed serves rather than collects.
+const LIVE_MAX: usize = 80;
 
 pub(super) struct World {
     pub(super) dice: Dice,
@@ -110,7 +113,7 @@ impl World {
     fn has_seen_enough(&self) -> Result<bool, String> {
         let told = self.watcher.0.lock().expect("one thread");
         let aborted = told.ends.iter().any(|end| end.outcome.as_str() == "aborted");
-        let enough = self.accepted.len() >= REQUESTS && told.preemptions > 0 && aborted;
+        let enough = told.ends.len() >= REQUESTS && told.preemptions > 0 && aborted;
         ensure!(
             enough || self.accepted.len() < REQUESTS_MAX,
             "no preemption or abort in {REQUESTS_MAX} requests"
@@ -120,12 +123,13 @@ impl World {
 
     /// Arrivals, submissions, departures and faults between two turns.
     pub(super) fn clients_act(&mut self) {
-        if self.dice.chance(self.conditions.arrivals) {
+        let live = self.core.scheduler.live();
+        if live < LIVE_MAX && self.dice.chance(self.conditions.arrivals) {
             for _ in 0..self.dice.within(1..=self.conditions.burst) {
                 self.arrive();
             }
         }
-        if self.accepted.len() >= REQUESTS && self.dice.chance(300) {
+        if live < LIVE_MAX && self.accepted.len() >= REQUESTS && self.dice.chance(300) {
             // Seen enough of everyday load: now for pressure.
             for _ in 0..self.config().max_running {
                 let wish = growing(&mut self.dice, &self.conditions);

@@ -1,1 +1,25 @@
-//! TBD
+//! The serving process: HTTP in front, the engine behind, and what both say about themselves.
+//!
+//! - [`cli`] declares every flag; [`config`] settles them against model and host; [`app`] starts
+//!   and stops the parts; [`http`] and [`generate`] are the path of a request; [`telemetry`] is
+//!   the path of a metric.
+//!
+//! Nothing here computes, schedules or tokenises: that is done by the crates below.
+#![forbid(unsafe_code)]
+
+pub mod app;
+pub mod cli;
+pub mod config;
+pub mod exit;
+pub mod generate;
+mod health;
+pub mod http;
+pub mod lifecycle;
+mod out;
+mod plan;
+pub mod probes;
+pub mod source;
+pub mod telemetry;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! Starts the parts in order, waits for the signal to stop, and stops them in reverse.
+//!
+//! Order of the start: flags and model headers are checked, ports are bound, probes answer, the
+//! model loads and warms up, the API serves. Order of the stop: the front door closes, the engine
+//! finishes, connections end, probes end.
+
+mod startup;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use metric_catalog::install::Registry;
+use metric_catalog::labels::Role;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use types::Clock;
+
+use crate::cli::{Metrics, Settings};
+use crate::config::{Finding, Findings, Host, Resolved, ports, resolve};
+use crate::exit::Exit;
+use crate::http::listener::Bound;
+use crate::http::{Api, router};
+use crate::lifecycle::{Lifecycle, Phase};
+use crate::probes::Probes;
+use crate::source::Source;
+use crate::{out, telemetry};
+
+/// How long answers that are complete may take to leave once the engine has stopped.
+const FLUSH_TIME: Duration = Duration::from_secs(5);
+
+/// Serves until a signal; returns how it ended.
+#[must_use]
+pub fn run(settings: Settings) -> Exit {
+    telemetry::install_logs(settings.log_format, settings.log_level);
+    let clock = Clock::start();
+    let (source, resolved) = match check(&settings) {
+        Ok(checked) => checked,
+        Err(findings) => return refuse(&findings),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(settings.machine.http_threads)
+        .thread_name("http")
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => {
+            let exit = runtime.block_on(serve(source, resolved, clock));
+            // A model that is still loading cannot be interrupted; the process ends anyway.
+            runtime.shutdown_background();
+            exit
+        }
+        Err(error) => {
+            tracing::error!(%error, "No threads could be started.");
+            Exit::Internal
+        }
+    }
+}
+
+/// Everything that can be known before a weight is loaded.
+///
+/// # Errors
+/// What cannot work, with what would.
+pub fn check(settings: &Settings) -> Result<(Source, Resolved), Findings> {
+    let source = Source::parse(settings)?;
+    let facts = source.inspect()?;
+    let resolved = resolve(settings, &facts, Host::read(&node_info::Root::default()))?;
+    facts.tokenizer(settings)?;
+    Ok((source, resolved))
+}
+
+/// Prints what was found, one line each, and gives the exit code.
+pub fn refuse(findings: &Findings) -> Exit {
+    out::complain(&findings.to_string());
+    findings.exit()
+}
+
+async fn serve(source: Source, resolved: Resolved, clock: Clock) -> Exit {
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "Signals cannot be received.");
+            return Exit::Internal;
+        }
+    };
+    let life = Arc::new(Lifecycle::default());
+    let (probes_stop, stop) = (CancellationToken::new(), CancellationToken::new());
+    let (probes, bound) = match listen(&resolved, &life, &probes_stop).await {
+        Ok(listening) => listening,
+        Err(finding) => return refuse(&finding.into()),
+    };
+    let registry = match resolved.settings.metrics {
+        Metrics::Off => Registry::disabled(),
+        Metrics::On => match Registry::new(Role::Unified, &resolved.model_name) {
+            Ok(registry) => registry,
+            Err(error) => {
+                tracing::error!(%error, "Metrics cannot be recorded.");
+                return Exit::Internal;
+            }
+        },
+    };
+    let addresses = Addresses { api: bound.address(), probes: probes.address };
+    let api = Api::new(&resolved, registry.clone(), Arc::clone(&life), clock);
+    let tasks = TaskTracker::new();
+    tasks.spawn(telemetry::upkeep(registry.clone(), stop.clone()));
+    tasks.spawn(telemetry::canary(registry, clock, stop.clone()));
+    let connections = resolved.settings.max_connections;
+    tasks.spawn(bound.serve(router(&api), connections, stop.clone()));
+    tasks.close();
+
+    let exit = live(source, resolved, &api, &mut signals, addresses).await;
+
+    stop.cancel();
+    if tokio::time::timeout(FLUSH_TIME, tasks.wait()).await.is_err() {
+        tracing::warn!("Some clients did not read their answers in time.");
+    }
+    probes_stop.cancel();
+    probes.join();
+    tracing::info!(code = exit as u8, "The server has stopped.");
+    exit
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Addresses {
+    api: SocketAddr,
+    probes: SocketAddr,
+}
+
+/// Binds both ports before anything slow is done; the probes answer from here on.
+async fn listen(
+    resolved: &Resolved,
+    life: &Arc<Lifecycle>,
+    stop: &CancellationToken,
+) -> Result<(Probes, Bound), Finding> {
+    let bound = Bound::new(resolved.api)
+        .await
+        .map_err(|error| ports::finding("--port", resolved.api, &error))?;
+    let (life, stop, address) = (Arc::clone(life), stop.clone(), resolved.probes);
+    // Starting the thread runs a second runtime for a moment, which must not be inside this one.
+    let probes = tokio::task::spawn_blocking(move || Probes::start(address, &life, stop)).await;
+    let probes = probes.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+    let probes = probes.map_err(|error| ports::finding("--probe-port", address, &error))?;
+    Ok((probes, bound))
+}
+
+/// From loading to the end of the engine.
+async fn live(
+    source: Source,
+    resolved: Resolved,
+    api: &Arc<Api>,
+    signals: &mut Signals,
+    addresses: Addresses,
+) -> Exit {
+    let deadline = resolved.settings.drain_deadline.0;
+    let starting = {
+        let api = Arc::clone(api);
+        tokio::task::spawn_blocking(move || startup::start(&source, &resolved, &api))
+    };
+    let started = tokio::select! {
+        started = starting => started,
+        () = signals.next() => {
+            tracing::info!("Stopped before the model was loaded.");
+            return Exit::Ok;
+        }
+    };
+    let engine = match started {
+        Ok(Ok(engine)) => engine,
+        Ok(Err(startup::StartError::Finding(finding))) => return refuse(&finding.into()),
+        Ok(Err(startup::StartError::Engine(error))) => {
+            tracing::error!(%error, "The engine cannot start.");
+            return Exit::Internal;
+        }
+        Err(error) => {
+            tracing::error!(%error, "Loading the model failed.");
+            return Exit::Internal;
+        }
+    };
+    let mut ended = watch(engine);
+    api.life.advance(Phase::Ready);
+    announce(api, addresses);
+    tokio::select! {
+        () = signals.next() => {}
+        _ = &mut ended => return fail(api, signals).await,
+    }
+    drain(api, signals, deadline, ended).await
+}
+
+/// Tells the supervisor, and people, where everything is.
+fn announce(api: &Api, addresses: Addresses) {
+    let url = |mut address: SocketAddr| {
+        if address.ip().is_unspecified() {
+            address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+        }
+        format!("http://{address}")
+    };
+    let line = json!({
+        "event": "ready",
+        "api": url(addresses.api),
+        "probes": url(addresses.probes),
+        "model": api.model_name,
+        "pid": std::process::id(),
+    });
+    if let Err(error) = out::line(&line.to_string()) {
+        tracing::debug!(%error, "Nobody reads standard output.");
+    }
+    tracing::info!(api = %addresses.api, probes = %addresses.probes, "The server is ready.");
+}
+
+/// Resolves when the engine's thread has ended, for whatever reason.
+fn watch(engine: JoinHandle<()>) -> oneshot::Receiver<()> {
+    let (sender, receiver) = oneshot::channel();
+    drop(tokio::task::spawn_blocking(move || {
+        if engine.join().is_err() {
+            tracing::error!("The engine's thread panicked.");
+        }
+        if sender.send(()).is_err() {
+            tracing::debug!("Nobody waited for the engine any more.");
+        }
+    }));
+    receiver
+}
+
+/// The engine has failed: say so to probes and scrapers until somebody stops the process.
+async fn fail(api: &Api, signals: &mut Signals) -> Exit {
+    api.life.advance(Phase::Failed);
+    let snapshot = api.snapshot().engine;
+    let reason = snapshot.and_then(|engine| engine.failure).unwrap_or_default();
+    tracing::error!(reason, "The engine has failed; only a restart helps.");
+    signals.next().await;
+    Exit::Internal
+}
+
+/// Finishes what runs, at most until the deadline or a second signal.
+async fn drain(
+    api: &Api,
+    signals: &mut Signals,
+    deadline: Duration,
+    mut ended: oneshot::Receiver<()>,
+) -> Exit {
+    let Some(serving) = api.serving() else { return Exit::Ok };
+    tracing::info!(deadline_seconds = deadline.as_secs(), "Draining.");
+    api.life.advance(Phase::Draining);
+    serving.engine.drain(api.clock.now() + deadline);
+    tokio::select! {
+        _ = &mut ended => {}
+        () = signals.next() => {
+            tracing::warn!("A second signal: what still runs is given up.");
+            serving.engine.shutdown();
+            drop(ended.await);
+        }
+    }
+    Exit::Ok
+}
+
+/// SIGTERM and SIGINT, counted.
+#[derive(Debug)]
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! From headers to a running engine, with the time of each phase on record.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use admission::AdmissionController;
+use engine::{EngineConfig, PrepareError, Prepared};
+use metric_catalog::labels::StartupPhase;
+use types::{Clock, Time};
+
+use crate::config::{Finding, Resolved};
+use crate::http::{Api, Serving};
+use crate::lifecycle::Phase;
+use crate::source::{Loaded, Source};
+use crate::telemetry::gauges;
+use crate::telemetry::observe::{EngineObserver, Objectives};
+
+/// Submissions that may wait for the next step of the engine where admission sets no bound.
+const SUBMISSIONS_MIN: usize = 1024;
+
+/// Why the engine cannot start.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    /// A setting cannot work after all.
+    #[error("{0}")]
+    Finding(Finding),
+    /// The engine refuses.
+    #[error("{0}")]
+    Engine(String),
+}
+
+impl From<PrepareError> for StartError {
+    fn from(error: PrepareError) -> Self {
+        Self::Engine(error.to_string())
+    }
+}
+
+/// Loads, allocates, warms up and starts the engine; then the API can serve. Blocks.
+pub(super) fn start(
+    source: &Source,
+    resolved: &Resolved,
+    api: &Api,
+) -> Result<JoinHandle<()>, StartError> {
+    let mut stopwatch = Stopwatch { api, since: api.clock.now() };
+    let loaded = source.load(&resolved.settings, resolved.threads).map_err(StartError::Finding)?;
+    let Loaded { runner, tokenizer } = loaded;
+    let spec = runner.spec().clone();
+    gauges::record_kernels(&api.registry, &spec.kernels);
+    for used in &spec.kernels {
+        tracing::info!(op = used.op, format = used.format, kernel = used.kernel, "A kernel.");
+    }
+    stopwatch.lap(StartupPhase::Load);
+    let mut prepared = engine::prepare(config(resolved, api), runner)?;
+    stopwatch.lap(StartupPhase::Pools);
+    api.life.advance(Phase::Warming);
+    let rate = warm_up(&mut prepared, api.clock)?;
+    stopwatch.lap(StartupPhase::Warmup);
+    let admission = AdmissionController::new(resolved.limits, rate);
+    let [ttft, itl, e2e] = resolved.objectives();
+    let objectives = Objectives { ttft, itl, e2e };
+    let observer = Box::new(EngineObserver::new(&api.registry, api.clock, objectives));
+    let (engine, thread) = prepared
+        .spawn(Arc::clone(&admission), observer, api.clock)
+        .map_err(|error| StartError::Engine(error.to_string()))?;
+    tracing::info!(
+        model = spec.name,
+        parameters = spec.parameters,
+        pages = resolved.pages(),
+        prefill_tokens_per_second = rate.round(),
+        "The model is loaded."
+    );
+    api.open(Serving { engine, admission, tokenizer, spec });
+    Ok(thread)
+}
+
+fn warm_up(prepared: &mut Prepared, mut clock: Clock) -> Result<f64, PrepareError> {
+    prepared.warm_up(&mut clock)
+}
+
+fn config(resolved: &Resolved, api: &Api) -> EngineConfig {
+    let load = &resolved.settings.load;
+    EngineConfig {
+        max_running: load.max_running_requests,
+        max_batch_tokens: load.max_batch_tokens,
+        prefill_chunk: resolved.prefill_chunk,
+        pool_pages: resolved.pages(),
+        max_submissions: load.max_queued_requests.max(SUBMISSIONS_MIN),
+        seed: api.nonce(),
+    }
+}
+
+struct Stopwatch<'a> {
+    api: &'a Api,
+    since: Time,
+}
+
+impl Stopwatch<'_> {
+    fn lap(&mut self, phase: StartupPhase) {
+        let now = self.api.clock.now();
+        gauges::record_startup(&self.api.registry, phase, now.since(self.since));
+        self.since = now;
+    }
+}

@@ -1,0 +1,272 @@
+//! The command line: every flag once, with its environment variable, unit and default.
+//!
+//! Nothing is checked here beyond the form of one value; how values fit together, the model and
+//! the host is the business of [`crate::config`].
+
+mod units;
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use units::{ByteSize, Span};
+
+use crate::exit::Exit;
+use crate::{app, config, health, out, plan, telemetry};
+
+/// Runs the program with `args`, the program's name first. Returns when it has ended.
+#[must_use]
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    let args = match config::file::expand(args) {
+        Ok(args) => args,
+        Err(problem) => {
+            out::complain(&format!("error: {problem}"));
+            return Exit::Configuration.into();
+        }
+    };
+    match Cli::try_parse_from(args) {
+        Ok(cli) => cli.command.run().into(),
+        Err(error) => {
+            // Nobody is left to tell when the terminal is gone.
+            drop(error.print());
+            // What was asked for goes to standard output, complaints to standard error.
+            if error.use_stderr() { Exit::Usage.into() } else { Exit::Ok.into() }
+        }
+    }
+}
+
+/// Serves a language model over the OpenAI API.
+#[derive(Debug, Parser)]
+#[command(name = "sightline-server", version, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Load a model and serve it until SIGTERM or Ctrl-C.
+    Serve(Box<Settings>),
+    /// Check the same flags without loading anything, and print every value they lead to.
+    Plan(Box<PlanArgs>),
+    /// Print the metrics that a server exposes.
+    Metrics,
+    /// Ask a running server whether it is ready; exit 0 if it is (for container health checks).
+    Health(HealthArgs),
+}
+
+impl Command {
+    fn run(self) -> Exit {
+        match self {
+            Self::Serve(settings) => app::run(*settings),
+            Self::Plan(args) => plan::run(&args),
+            Self::Metrics => match out::line(&telemetry::reference()) {
+                Ok(()) => Exit::Ok,
+                Err(error) => Exit::of_io(&error),
+            },
+            Self::Health(args) => health::run(&args),
+        }
+    }
+}
+
+/// Flags of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The flags of `serve`.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// How a report is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Lines and tables for people.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// Flags of `health`.
+#[derive(Debug, Args)]
+pub struct HealthArgs {
+    /// Address of the probe listener or of the API.
+    #[arg(long, default_value = "127.0.0.1:8100", env = "SIGHTLINE_HEALTH_ADDRESS")]
+    pub address: String,
+    /// How long to wait for the answer.
+    #[arg(long, default_value = "3s")]
+    pub timeout: Span,
+}
+
+/// What this process is in a serving topology.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Prefill and decode in one process.
+    Unified,
+}
+
+/// Which kernels compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kernels {
+    /// The fastest that this CPU has.
+    Detect,
+    /// The slow, obvious ones: for finding out whether a kernel is at fault.
+    Reference,
+}
+
+/// Whether metrics are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Metrics {
+    /// Record and expose everything.
+    On,
+    /// Record nothing: for measuring what recording costs.
+    Off,
+}
+
+/// Flags of `serve`.
+#[derive(Debug, Clone, Args)]
+pub struct Settings {
+    /// File of flags in TOML (`port = 8000`); the command line wins over it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What this process is in a serving topology.
+    #[arg(long, value_enum, default_value_t = Role::Unified, env = "SIGHTLINE_ROLE")]
+    pub role: Role,
+    /// Folder (config.json, safetensors, tokenizer.json), GGUF file, or `fake`.
+    #[arg(long, value_name = "PATH", env = "SIGHTLINE_MODEL")]
+    pub model: String,
+    /// Name that clients use; by default the model's own.
+    #[arg(long, value_name = "NAME", env = "SIGHTLINE_SERVED_MODEL_NAME")]
+    pub served_model_name: Option<String>,
+
+    /// Address to listen on, for the API and the probes.
+    #[arg(long, default_value = "127.0.0.1", env = "SIGHTLINE_HOST", help_heading = "Network")]
+    pub host: IpAddr,
+    /// Port of the API; 0 chooses a free one and prints it.
+    #[arg(long, default_value_t = 8000, env = "SIGHTLINE_PORT", help_heading = "Network")]
+    pub port: u16,
+    /// Port of the probes; by default 100 above the API's; 0 chooses a free one.
+    #[arg(long, env = "SIGHTLINE_PROBE_PORT", help_heading = "Network")]
+    pub probe_port: Option<u16>,
+    /// Largest request body.
+    #[arg(
+        long,
+        default_value = "4MiB",
+        value_name = "BYTES",
+        env = "SIGHTLINE_MAX_BODY_BYTES",
+        help_heading = "Network"
+    )]
+    pub max_body_bytes: ByteSize,
+    /// Connections open at a time; more wait to be accepted.
+    #[arg(
+        long,
+        default_value_t = 1024,
+        value_name = "N",
+        env = "SIGHTLINE_MAX_CONNECTIONS",
+        help_heading = "Network"
+    )]
+    pub max_connections: usize,
+    /// Tokens that may wait for a slow client before its request is given up.
+    #[arg(
+        long,
+        default_value_t = 2048,
+        value_name = "N",
+        env = "SIGHTLINE_MAX_UNSENT_TOKENS",
+        help_heading = "Network"
+    )]
+    pub max_unsent_tokens: usize,
+    /// How long running requests may go on after SIGTERM.
+    #[arg(
+        long,
+        default_value = "60s",
+        value_name = "TIME",
+        env = "SIGHTLINE_DRAIN_DEADLINE",
+        help_heading = "Network"
+    )]
+    pub drain_deadline: Span,
+
+    /// Flags about requests waiting and running.
+    #[command(flatten)]
+    pub load: LoadSettings,
+    /// Flags about the machine.
+    #[command(flatten)]
+    pub machine: MachineSettings,
+
+    /// Form of the log on standard error.
+    #[arg(long, value_enum, default_value_t = Format::Text, env = "SIGHTLINE_LOG_FORMAT")]
+    #[arg(help_heading = "Observability")]
+    pub log_format: Format,
+    /// Least severe level that is logged: error, warn, info, debug or trace.
+    #[arg(long, default_value = "info", env = "SIGHTLINE_LOG_LEVEL")]
+    #[arg(help_heading = "Observability")]
+    pub log_level: tracing::Level,
+    /// Whether metrics are recorded.
+    #[arg(long, value_enum, default_value_t = Metrics::On, env = "SIGHTLINE_METRICS")]
+    #[arg(help_heading = "Observability")]
+    pub metrics: Metrics,
+}
+
+/// Flags about requests waiting and running.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Load")]
+pub struct LoadSettings {
+    /// Requests generating at a time.
+    #[arg(long, default_value_t = 32, value_name = "N", env = "SIGHTLINE_MAX_RUNNING_REQUESTS")]
+    pub max_running_requests: usize,
+    /// Requests waiting at a time, more are refused with 429; 0 means no limit.
+    #[arg(long, default_value_t = 32, value_name = "N", env = "SIGHTLINE_MAX_QUEUED_REQUESTS")]
+    pub max_queued_requests: usize,
+    /// Prompt tokens waiting at a time; 0 means no limit; by default what can be computed
+    /// within the objective for the first token.
+    #[arg(long, value_name = "N", env = "SIGHTLINE_MAX_QUEUED_TOKENS")]
+    pub max_queued_tokens: Option<u64>,
+    /// Objective for the first token: a request that could not meet it is refused; 0s means none.
+    #[arg(long, default_value = "30s", value_name = "TIME", env = "SIGHTLINE_TTFT_OBJECTIVE")]
+    pub ttft_objective: Span,
+    /// Objective for the mean gap between tokens of a request; only judged, never enforced.
+    #[arg(long, default_value = "200ms", value_name = "TIME", env = "SIGHTLINE_ITL_OBJECTIVE")]
+    pub itl_objective: Span,
+    /// Objective for a whole request; only judged, never enforced.
+    #[arg(long, default_value = "60s", value_name = "TIME", env = "SIGHTLINE_E2E_OBJECTIVE")]
+    pub e2e_objective: Span,
+    /// Tokens computed in one step, prompts and answers together.
+    #[arg(long, default_value_t = 512, value_name = "N", env = "SIGHTLINE_MAX_BATCH_TOKENS")]
+    pub max_batch_tokens: usize,
+    /// Tokens of one prompt computed in one step; by default what a step can hold.
+    #[arg(long, value_name = "N", env = "SIGHTLINE_PREFILL_CHUNK")]
+    pub prefill_chunk: Option<usize>,
+    /// Longest prompt and answer together; by default what the model and the pool can hold.
+    #[arg(long, value_name = "TOKENS", env = "SIGHTLINE_MAX_CONTEXT")]
+    pub max_context: Option<usize>,
+}
+
+/// Flags about the machine.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Machine")]
+pub struct MachineSettings {
+    /// Threads that compute; by default all cores.
+    #[arg(long, value_name = "N", env = "SIGHTLINE_THREADS")]
+    pub threads: Option<usize>,
+    /// Threads that serve connections.
+    #[arg(long, default_value_t = 2, value_name = "N", env = "SIGHTLINE_HTTP_THREADS")]
+    pub http_threads: usize,
+    /// Prompts tokenised at a time.
+    #[arg(long, default_value_t = 2, value_name = "N", env = "SIGHTLINE_TOKENIZER_THREADS")]
+    pub tokenizer_threads: usize,
+    /// Size of the KV pool; by default a share of the memory that is available.
+    #[arg(long, value_name = "BYTES", env = "SIGHTLINE_KV_POOL_BYTES")]
+    pub kv_pool_bytes: Option<ByteSize>,
+    /// Tokens in a page of the KV pool.
+    #[arg(long, default_value_t = 16, value_name = "N", env = "SIGHTLINE_PAGE_TOKENS")]
+    pub page_tokens: usize,
+    /// Which kernels compute.
+    #[arg(long, value_enum, default_value_t = Kernels::Detect, env = "SIGHTLINE_KERNELS")]
+    pub kernels: Kernels,
+}

@@ -1,0 +1,193 @@
+//! From flags, a model and a host to numbers that work, or to findings that say what would.
+//!
+//! [`resolve`] feeds `serve` and `plan` alike, so that what `plan` prints is what `serve` does.
+//! It loads no weight and allocates nothing.
+
+pub mod file;
+mod findings;
+mod ledger;
+pub mod ports;
+mod rules;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use admission::Limits;
+use model::ModelSpec;
+use types::Bytes;
+
+pub use findings::{Class, Finding, Findings};
+pub use ledger::{Ledger, LedgerRow, PoolPlan};
+
+use crate::cli::{ByteSize, Settings};
+use crate::source::Facts;
+
+/// What is known of the machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Host {
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Bytes it can still take; `None` where the system does not say.
+    pub usable: Option<Bytes>,
+}
+
+impl Host {
+    /// Reads the facts below `root`.
+    #[must_use]
+    pub fn read(root: &node_info::Root) -> Self {
+        let usable = root.memory().ok().map(|memory| Bytes(memory.usable()));
+        Self { cores: root.cores(), usable }
+    }
+}
+
+/// Every value a server runs with. Made by [`resolve`] only.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// The flags it was made from.
+    pub settings: Settings,
+    /// Name that clients use.
+    pub model_name: String,
+    /// Longest prompt and answer together.
+    pub max_context: usize,
+    /// Threads that compute.
+    pub threads: usize,
+    /// Tokens of one prompt in one step.
+    pub prefill_chunk: usize,
+    /// Bounds of the waiting queue.
+    pub limits: Limits,
+    /// Where the API listens; port 0 chooses.
+    pub api: SocketAddr,
+    /// Where the probes listen; port 0 chooses.
+    pub probes: SocketAddr,
+    /// The KV pools, one per pool of the model.
+    pub pools: Vec<PoolPlan>,
+    /// What takes memory.
+    pub ledger: Ledger,
+}
+
+impl Resolved {
+    /// Pages of the first pool; the model's other pools have as many.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.pools.first().map_or(0, |pool| pool.pages)
+    }
+
+    /// Objectives, in the order time to first token, gap between tokens, whole request.
+    #[must_use]
+    pub const fn objectives(&self) -> [Duration; 3] {
+        let load = &self.settings.load;
+        [load.ttft_objective.0, load.itl_objective.0, load.e2e_objective.0]
+    }
+}
+
+/// Settles every value, or finds what is impossible: all of it, not just the first.
+///
+/// # Errors
+/// One finding for each setting that cannot work, with a value that does.
+pub fn resolve(settings: &Settings, facts: &Facts, host: Host) -> Result<Resolved, Findings> {
+    let spec = &facts.spec;
+    let mut findings = Findings::default();
+    rules::check(settings, spec, &mut findings);
+    // What follows divides by these numbers.
+    if !findings.is_empty() {
+        return Err(findings);
+    }
+    let memory = ledger::plan(settings, facts, host, &mut findings);
+    let max_context = context(settings, spec, &memory.pools, &mut findings);
+    let api = SocketAddr::new(settings.host, settings.port);
+    let probes = SocketAddr::new(settings.host, probe_port(settings, &mut findings));
+    if !findings.is_empty() {
+        return Err(findings);
+    }
+    let load = &settings.load;
+    Ok(Resolved {
+        settings: settings.clone(),
+        model_name: served_name(settings, spec),
+        max_context,
+        threads: settings.machine.threads.unwrap_or(host.cores),
+        prefill_chunk: load.prefill_chunk.unwrap_or(load.max_batch_tokens),
+        limits: Limits {
+            max_queued_requests: load.max_queued_requests,
+            max_queued_tokens: load.max_queued_tokens,
+            ttft_objective: load.ttft_objective.0,
+        },
+        api,
+        probes,
+        pools: memory.pools,
+        ledger: memory.ledger,
+    })
+}
+
+/// The name under which the model is served.
+fn served_name(settings: &Settings, spec: &ModelSpec) -> String {
+    settings.served_model_name.clone().unwrap_or_else(|| spec.name.clone())
+}
+
+/// Positions a request may take: what was asked for, else what model and pool can hold.
+fn context(
+    settings: &Settings,
+    spec: &ModelSpec,
+    pools: &[PoolPlan],
+    findings: &mut Findings,
+) -> usize {
+    let Some(pool) = pools.iter().min_by_key(|pool| pool.tokens()) else {
+        return spec.max_context;
+    };
+    let (held, wanted) = (pool.tokens(), settings.load.max_context);
+    let context = wanted.unwrap_or(spec.max_context).min(held);
+    if let Some(wanted) = wanted
+        && wanted > held
+    {
+        let pages = wanted.div_ceil(pool.page_tokens) as u64;
+        findings.add(Finding {
+            id: "KV001",
+            class: Class::Configuration,
+            flag: "--max-context",
+            value: wanted.to_string(),
+            reason: format!(
+                "the KV pool of {} holds {held} tokens, and one request must fit",
+                Bytes(pool.bytes())
+            ),
+            fix: format!(
+                "--max-context {held}, or --kv-pool-bytes {}",
+                ByteSize(pages * pool.page_bytes)
+            ),
+        });
+    }
+    context
+}
+
+fn probe_port(settings: &Settings, findings: &mut Findings) -> u16 {
+    /// So far above the API's port are the probes.
+    const DISTANCE: u16 = 100;
+    let (port, given) = (settings.port, settings.probe_port);
+    let probe = match (given, port) {
+        (Some(given), _) => given,
+        (None, 0) => 0,
+        (None, port) => port.checked_add(DISTANCE).unwrap_or_else(|| {
+            findings.add(Finding {
+                id: "NET001",
+                class: Class::Configuration,
+                flag: "--port",
+                value: port.to_string(),
+                reason: "the probes' port, 100 above, would be beyond 65535".to_owned(),
+                fix: format!("--probe-port {}", port - DISTANCE),
+            });
+            0
+        }),
+    };
+    if probe != 0 && probe == port {
+        findings.add(Finding {
+            id: "NET002",
+            class: Class::Configuration,
+            flag: "--probe-port",
+            value: probe.to_string(),
+            reason: "the API listens on this port; probes have a listener of their own".to_owned(),
+            fix: format!("--probe-port {}", probe.checked_add(DISTANCE).unwrap_or(1024)),
+        });
+    }
+    probe
+}
+
+#[cfg(test)]
+mod tests;

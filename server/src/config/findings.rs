@@ -1,0 +1,105 @@
+//! What is wrong with a setting, and what would be right.
+
+use std::fmt;
+
+use crate::exit::Exit;
+
+/// Whose fault it is, which decides the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// The settings contradict each other or the model: the same everywhere.
+    Configuration,
+    /// This host is too small.
+    Host,
+    /// It may work later: a port is in use.
+    Temporary,
+    /// The system refuses: a privileged port, an unreadable file.
+    Permission,
+}
+
+impl Class {
+    /// The exit code of a process that stops for it.
+    #[must_use]
+    pub const fn exit(self) -> Exit {
+        match self {
+            Self::Configuration => Exit::Configuration,
+            Self::Host => Exit::Host,
+            Self::Temporary => Exit::Temporary,
+            Self::Permission => Exit::Permission,
+        }
+    }
+}
+
+/// One setting that cannot work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// A stable name for documents and tests.
+    pub id: &'static str,
+    /// Whose fault it is.
+    pub class: Class,
+    /// The flag, with its dashes.
+    pub flag: &'static str,
+    /// The value it has, given or default.
+    pub value: String,
+    /// Why it cannot work, without a full stop.
+    pub reason: String,
+    /// What would work, without a full stop.
+    pub fix: String,
+}
+
+impl fmt::Display for Finding {
+    /// One line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, flag, value, reason, fix, .. } = self;
+        write!(f, "error {id}: {flag} {value}: {reason}; try {fix}")
+    }
+}
+
+/// All findings of one check.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings(Vec<Finding>);
+
+impl Findings {
+    /// One more.
+    pub fn add(&mut self, finding: Finding) {
+        self.0.push(finding);
+    }
+
+    /// Whether nothing was found.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The findings in the order they were made.
+    pub fn iter(&self) -> impl Iterator<Item = &Finding> {
+        self.0.iter()
+    }
+
+    /// The exit code: what can only be repaired by hand comes before what a host or time may
+    /// repair. `Exit::Ok` when nothing was found.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        let exits = self.0.iter().map(|finding| finding.class.exit());
+        exits.max_by_key(|exit| *exit == Exit::Configuration).unwrap_or(Exit::Ok)
+    }
+}
+
+impl From<Finding> for Findings {
+    fn from(finding: Finding) -> Self {
+        Self(vec![finding])
+    }
+}
+
+impl fmt::Display for Findings {
+    /// One line each.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, finding) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            finding.fmt(f)?;
+        }
+        Ok(())
+    }
+}

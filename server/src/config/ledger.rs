@@ -1,0 +1,196 @@
+//! What takes memory, and how large the KV pools can be.
+
+use model::ModelSpec;
+use types::Bytes;
+
+use super::Host;
+use super::findings::{Class, Finding, Findings};
+use crate::cli::{ByteSize, Settings};
+use crate::source::Facts;
+
+/// Kept free whatever happens: stacks, sockets, allocator slack, the page cache's bare minimum.
+const RESERVE_MIN: u64 = 128 << 20;
+/// The reserve as a share of what is usable, where that is more.
+const RESERVE_SHARE: u64 = 20;
+/// By default the pools take at most one part in this many of what is left.
+const POOL_SHARE: u64 = 2;
+/// Bytes of a number in logits and activations.
+const F32: u64 = 4;
+
+/// One KV pool as it will be allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolPlan {
+    /// Its name, a label value.
+    pub name: &'static str,
+    /// Layers whose rows a page holds.
+    pub layers: usize,
+    /// Tokens of a page.
+    pub page_tokens: usize,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// How many pages.
+    pub pages: usize,
+}
+
+impl PoolPlan {
+    /// Bytes of the pool.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.page_bytes * self.pages as u64
+    }
+
+    /// Tokens the pool can hold.
+    #[must_use]
+    pub const fn tokens(&self) -> usize {
+        self.page_tokens * self.pages
+    }
+}
+
+/// One line of the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LedgerRow {
+    /// What takes the memory.
+    pub what: &'static str,
+    /// How much.
+    pub bytes: Bytes,
+}
+
+/// All that takes memory, against what there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ledger {
+    /// The parts.
+    pub rows: Vec<LedgerRow>,
+    /// What the host gives; `None` where it does not say.
+    pub usable: Option<Bytes>,
+}
+
+impl Ledger {
+    /// The sum of the rows.
+    #[must_use]
+    pub fn total(&self) -> Bytes {
+        self.rows.iter().map(|row| row.bytes).sum()
+    }
+}
+
+pub(super) struct Memory {
+    pub(super) pools: Vec<PoolPlan>,
+    pub(super) ledger: Ledger,
+}
+
+/// Sizes the pools and adds up the ledger. `settings` have passed the static rules.
+pub(super) fn plan(
+    settings: &Settings,
+    facts: &Facts,
+    host: Host,
+    findings: &mut Findings,
+) -> Memory {
+    let spec = &facts.spec;
+    let page_tokens = settings.machine.page_tokens;
+    let sized = spec.pools.iter().map(|pool| PoolPlan {
+        name: pool.name,
+        layers: pool.layers,
+        page_tokens,
+        page_bytes: pool.page_bytes / pool.page_tokens.max(1) as u64 * page_tokens as u64,
+        pages: 0,
+    });
+    let mut pools: Vec<PoolPlan> = sized.collect();
+    let page_bytes: u64 = pools.iter().map(|pool| pool.page_bytes).sum::<u64>().max(1);
+    let fixed = fixed_rows(settings, facts, host);
+    let taken: Bytes = fixed.iter().map(|row| row.bytes).sum();
+    let left = host.usable.map(|usable| usable.saturating_sub(taken));
+    let pages = match settings.machine.kv_pool_bytes {
+        Some(ByteSize(bytes)) => bytes / page_bytes,
+        None => default_pages(settings, spec, page_bytes, left),
+    };
+    judge(settings, page_bytes, pages, left, findings);
+    for pool in &mut pools {
+        pool.pages = usize::try_from(pages).unwrap_or(usize::MAX);
+    }
+    let mut rows = fixed;
+    rows.extend(pools.iter().map(|pool| LedgerRow { what: "KV pool", bytes: Bytes(pool.bytes()) }));
+    Memory { pools, ledger: Ledger { rows, usable: host.usable } }
+}
+
+fn fixed_rows(settings: &Settings, facts: &Facts, host: Host) -> Vec<LedgerRow> {
+    let (load, spec) = (&settings.load, &facts.spec);
+    let logits = load.max_running_requests as u64 * spec.vocab as u64 * F32;
+    let activations = load.max_batch_tokens as u64 * facts.floats_per_token as u64 * F32;
+    let reserve =
+        host.usable.map_or(RESERVE_MIN, |usable| (usable.0 / RESERVE_SHARE).max(RESERVE_MIN));
+    vec![
+        LedgerRow { what: "weights", bytes: Bytes(spec.weight_bytes) },
+        LedgerRow { what: "logits", bytes: Bytes(logits) },
+        LedgerRow { what: "activations", bytes: Bytes(activations) },
+        LedgerRow { what: "reserve", bytes: Bytes(reserve) },
+    ]
+}
+
+/// A share of what is left, and never more than the running requests could use.
+fn default_pages(
+    settings: &Settings,
+    spec: &ModelSpec,
+    page_bytes: u64,
+    left: Option<Bytes>,
+) -> u64 {
+    let load = &settings.load;
+    let context = load.max_context.unwrap_or(spec.max_context);
+    let per_request = context.div_ceil(settings.machine.page_tokens) as u64;
+    let useful = per_request.saturating_mul(load.max_running_requests as u64);
+    match left {
+        Some(left) => useful.min(left.0 / POOL_SHARE / page_bytes),
+        // The system does not say: one full request is what a server needs at least.
+        None => per_request,
+    }
+}
+
+fn judge(
+    settings: &Settings,
+    page_bytes: u64,
+    pages: u64,
+    left: Option<Bytes>,
+    findings: &mut Findings,
+) {
+    let given = settings.machine.kv_pool_bytes;
+    if pages == 0 {
+        let page = ByteSize(page_bytes);
+        findings.add(match given {
+            Some(given) => Finding {
+                id: "KV002",
+                class: Class::Configuration,
+                flag: "--kv-pool-bytes",
+                value: given.to_string(),
+                reason: format!("a single page takes {page}"),
+                fix: format!("--kv-pool-bytes {}", ByteSize(page_bytes * 64)),
+            },
+            None => Finding {
+                id: "MEM001",
+                class: Class::Host,
+                flag: "--model",
+                value: settings.model.clone(),
+                reason: format!(
+                    "after weights and reserve {} are left, not one page of {page}",
+                    left.unwrap_or_default()
+                ),
+                fix: "a smaller model or a larger host".to_owned(),
+            },
+        });
+        return;
+    }
+    let Some(left) = left else { return };
+    let pool = Bytes(pages.saturating_mul(page_bytes));
+    if pool > left {
+        let fits = left.0 / page_bytes * page_bytes;
+        findings.add(Finding {
+            id: "MEM002",
+            class: Class::Host,
+            flag: "--kv-pool-bytes",
+            value: given.map_or_else(|| pool.to_string(), |given| given.to_string()),
+            reason: format!("after weights, buffers and reserve {left} are left on this host"),
+            fix: if fits > 0 {
+                format!("--kv-pool-bytes {}", ByteSize(fits))
+            } else {
+                "a smaller model or a larger host".to_owned()
+            },
+        });
+    }
+}

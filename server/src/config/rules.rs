@@ -1,0 +1,128 @@
+//! Rules on single values and pairs of values: neither the host nor the pools take part.
+
+use model::ModelSpec;
+
+use super::findings::{Class, Finding, Findings};
+use crate::cli::Settings;
+
+/// More tokens in a page would leave most of a page empty.
+const PAGE_TOKENS_MAX: usize = 1024;
+/// Label values stay readable.
+const NAME_CHARS_MAX: usize = 80;
+/// More threads than any machine has cores is a typing error.
+const THREADS_MAX: usize = 1024;
+
+/// Adds a finding for every rule that `settings` break.
+pub(super) fn check(settings: &Settings, spec: &ModelSpec, findings: &mut Findings) {
+    at_least_one(settings, findings);
+    pages(settings, findings);
+    batch(settings, findings);
+    model(settings, spec, findings);
+    name(settings, spec, findings);
+}
+
+fn finding(
+    id: &'static str,
+    flag: &'static str,
+    value: impl ToString,
+    reason: impl Into<String>,
+    fix: impl Into<String>,
+) -> Finding {
+    let (value, reason, fix) = (value.to_string(), reason.into(), fix.into());
+    Finding { id, class: Class::Configuration, flag, value, reason, fix }
+}
+
+fn at_least_one(settings: &Settings, findings: &mut Findings) {
+    let (load, machine) = (&settings.load, &settings.machine);
+    let counts = [
+        ("--max-running-requests", load.max_running_requests, "32"),
+        ("--max-batch-tokens", load.max_batch_tokens, "512"),
+        ("--prefill-chunk", load.prefill_chunk.unwrap_or(1), "256"),
+        ("--max-context", load.max_context.unwrap_or(1), "2048"),
+        ("--max-connections", settings.max_connections, "1024"),
+        ("--max-unsent-tokens", settings.max_unsent_tokens, "2048"),
+        ("--page-tokens", machine.page_tokens, "16"),
+        ("--max-body-bytes", usize::from(settings.max_body_bytes.0 > 0), "4MiB"),
+        ("--threads", machine.threads.unwrap_or(1), "1"),
+        ("--http-threads", machine.http_threads, "2"),
+        ("--tokenizer-threads", machine.tokenizer_threads, "2"),
+    ];
+    for (flag, value, works) in counts {
+        if value == 0 {
+            let fix = format!("{flag} {works}");
+            findings.add(finding("CFG001", flag, 0, "there must be at least one", fix));
+        }
+    }
+    let threads = [
+        ("--threads", machine.threads.unwrap_or(1)),
+        ("--http-threads", machine.http_threads),
+        ("--tokenizer-threads", machine.tokenizer_threads),
+    ];
+    for (flag, value) in threads {
+        if value > THREADS_MAX {
+            let reason = format!("no machine has that many cores; the limit is {THREADS_MAX}");
+            findings.add(finding("CFG002", flag, value, reason, format!("{flag} {THREADS_MAX}")));
+        }
+    }
+}
+
+fn pages(settings: &Settings, findings: &mut Findings) {
+    let tokens = settings.machine.page_tokens;
+    if tokens > PAGE_TOKENS_MAX {
+        let reason = format!("a page is the unit of allocation; the limit is {PAGE_TOKENS_MAX}");
+        findings.add(finding("CFG003", "--page-tokens", tokens, reason, "--page-tokens 16"));
+    }
+}
+
+fn batch(settings: &Settings, findings: &mut Findings) {
+    let load = &settings.load;
+    let (running, tokens) = (load.max_running_requests, load.max_batch_tokens);
+    if tokens < running {
+        findings.add(finding(
+            "CFG004",
+            "--max-batch-tokens",
+            tokens,
+            format!("each of {running} running requests takes a token of every step"),
+            format!("--max-batch-tokens {}", running.next_power_of_two()),
+        ));
+    }
+    if let Some(chunk) = load.prefill_chunk
+        && chunk > tokens
+    {
+        findings.add(finding(
+            "CFG005",
+            "--prefill-chunk",
+            chunk,
+            format!("a step holds {tokens} tokens (--max-batch-tokens)"),
+            format!("--prefill-chunk {tokens}"),
+        ));
+    }
+}
+
+fn model(settings: &Settings, spec: &ModelSpec, findings: &mut Findings) {
+    if let Some(context) = settings.load.max_context
+        && context > spec.max_context
+    {
+        findings.add(finding(
+            "MODEL001",
+            "--max-context",
+            context,
+            format!("the model was made for {} positions", spec.max_context),
+            format!("--max-context {}", spec.max_context),
+        ));
+    }
+}
+
+fn name(settings: &Settings, spec: &ModelSpec, findings: &mut Findings) {
+    let name = settings.served_model_name.as_ref().unwrap_or(&spec.name);
+    let plain = name.chars().all(|c| !c.is_control() && !c.is_whitespace());
+    if name.is_empty() || !plain || name.chars().count() > NAME_CHARS_MAX {
+        findings.add(finding(
+            "CFG006",
+            "--served-model-name",
+            format!("{name:?}"),
+            format!("a name has 1 to {NAME_CHARS_MAX} characters and no blanks"),
+            "--served-model-name model",
+        ));
+    }
+}

@@ -1,0 +1,144 @@
+//! From admitted prompts to a stream of events: the front door's side of the engine.
+//!
+//! It knows neither HTTP nor JSON. Dropping a [`Generation`] gives up whatever still runs.
+
+pub mod assemble;
+pub mod sink;
+
+use std::sync::Arc;
+
+use admission::QueuePermit;
+use engine::{AbortReason, Handle, Submission, SubmitError};
+use model::SamplingParams;
+use tokenizer::Tokenizer;
+use tokio::sync::mpsc;
+use types::{RequestId, Time, TokenId};
+
+use assemble::Assembler;
+use sink::{Event, News, Outlet};
+
+/// One choice of a response, ready to run.
+#[derive(Debug)]
+pub struct Planned {
+    /// Its name.
+    pub id: RequestId,
+    /// Its place in the queue, charged with the prompt.
+    pub permit: QueuePermit,
+    /// The prompt.
+    pub prompt: Vec<TokenId>,
+    /// How its tokens are chosen.
+    pub sampling: SamplingParams,
+    /// Most tokens to generate.
+    pub max_tokens: usize,
+}
+
+/// What all choices of a response have in common.
+#[derive(Debug)]
+pub struct Common {
+    /// Tokens that end an answer.
+    pub stop_tokens: Vec<TokenId>,
+    /// Strings that end an answer.
+    pub stops: Vec<String>,
+    /// Whether it is sent token by token.
+    pub streaming: bool,
+    /// When the request arrived.
+    pub arrived: Time,
+    /// When its prompts were tokens.
+    pub tokenized: Time,
+}
+
+/// A response being made. Its choices are numbered in the order they were planned.
+#[derive(Debug)]
+pub struct Generation {
+    events: mpsc::Receiver<Event>,
+    running: Running,
+}
+
+/// Aborts what still runs when dropped.
+#[derive(Debug)]
+struct Running {
+    engine: Handle,
+    ids: Vec<RequestId>,
+    /// Choices that have not ended.
+    open: usize,
+}
+
+impl Generation {
+    /// Hands all choices to the engine, or none.
+    ///
+    /// # Errors
+    /// The engine takes nothing any more.
+    pub fn start(
+        engine: &Handle,
+        tokenizer: &Arc<Tokenizer>,
+        unsent: usize,
+        common: &Common,
+        choices: Vec<Planned>,
+    ) -> Result<Self, SubmitError> {
+        let (outlet, events) = Outlet::new(unsent, choices.len());
+        let mut submissions = Vec::with_capacity(choices.len());
+        for (index, planned) in choices.into_iter().enumerate() {
+            let Planned { id, permit, prompt, sampling, max_tokens } = planned;
+            let logprobs = sampling.logprobs.is_some();
+            let assembler = Assembler::new(tokenizer, &common.stops, logprobs);
+            submissions.push(Submission {
+                id,
+                permit,
+                prompt,
+                sampling,
+                max_tokens,
+                stop_tokens: common.stop_tokens.clone(),
+                sink: Box::new(outlet.sink(index, assembler, common.streaming)),
+                streaming: common.streaming,
+                arrived: common.arrived,
+                tokenized: common.tokenized,
+            });
+        }
+        let mut running = Running { engine: engine.clone(), ids: Vec::new(), open: 0 };
+        for submission in submissions {
+            let id = submission.id;
+            engine.submit(submission).map_err(|refused| refused.error)?;
+            running.ids.push(id);
+            running.open += 1;
+        }
+        Ok(Self { events, running })
+    }
+
+    /// The next event; `None` when all choices have ended.
+    pub async fn next(&mut self) -> Option<Event> {
+        if self.running.open == 0 {
+            return None;
+        }
+        let event = self.events.recv().await;
+        if event.as_ref().is_none_or(|event| matches!(event.news, News::End(_))) {
+            self.running.open = self.running.open.saturating_sub(1);
+        }
+        event
+    }
+
+    /// An event that is there already.
+    pub fn ready(&mut self) -> Option<Event> {
+        let event = self.events.try_recv().ok()?;
+        if matches!(event.news, News::End(_)) {
+            self.running.open -= 1;
+        }
+        Some(event)
+    }
+
+    /// Whether every choice has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.running.open == 0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.open == 0 {
+            return;
+        }
+        for id in &self.ids {
+            self.engine.abort(*id, AbortReason::ClientGone);
+        }
+    }
+}

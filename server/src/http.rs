@@ -1,0 +1,191 @@
+//! The API: routes, what they share, and the layers around them.
+//!
+//! It knows the wire and the front door, not the engine's insides: a request leaves here as a
+//! [`crate::generate::Generation`].
+
+pub mod body;
+pub mod error;
+pub mod listener;
+mod openai;
+mod ops;
+mod prompt;
+mod record;
+mod respond;
+mod tokens;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use admission::AdmissionController;
+use axum::Router;
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use engine::Handle;
+use metric_catalog::install::Registry;
+use model::ModelSpec;
+use protocol::ApiError;
+use serde::Serialize;
+use tokenizer::Tokenizer;
+use tokio::sync::Semaphore;
+use types::{Clock, RequestId};
+
+use crate::config::Resolved;
+use crate::lifecycle::{Lifecycle, Phase};
+use crate::probes;
+use crate::telemetry::gauges::{Gauges, Snapshot};
+use crate::telemetry::http::HttpMetrics;
+use crate::telemetry::requests::RequestMetrics;
+use error::Failure;
+
+/// What exists once the model is loaded.
+#[derive(Clone)]
+pub struct Serving {
+    /// The engine.
+    pub engine: Handle,
+    /// The front door's bounds.
+    pub admission: Arc<AdmissionController>,
+    /// The model's text.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The model's sizes.
+    pub spec: ModelSpec,
+}
+
+/// What all handlers share.
+pub struct Api {
+    /// The process's clock.
+    pub clock: Clock,
+    /// Where the process is in its life.
+    pub life: Arc<Lifecycle>,
+    /// All series.
+    pub registry: Registry,
+    /// The name clients use.
+    pub model_name: String,
+    /// Longest prompt and answer together.
+    max_context: usize,
+    max_body: usize,
+    max_unsent: usize,
+    /// Most choices of one request that can ever be admitted together; 0: no limit.
+    max_waiting: usize,
+    created: u64,
+    serving: OnceLock<Serving>,
+    /// One permit for each prompt that may be tokenised at a time.
+    tokenizing: Arc<Semaphore>,
+    http: Arc<HttpMetrics>,
+    requests: RequestMetrics,
+    gauges: Gauges,
+    nonce: u64,
+    next_id: AtomicU64,
+}
+
+impl Api {
+    /// An API that refuses to serve until [`open`](Self::open).
+    #[must_use]
+    pub fn new(
+        resolved: &Resolved,
+        registry: Registry,
+        life: Arc<Lifecycle>,
+        clock: Clock,
+    ) -> Arc<Self> {
+        let settings = &resolved.settings;
+        crate::telemetry::record_build(&registry);
+        Arc::new(Self {
+            clock,
+            life,
+            model_name: resolved.model_name.clone(),
+            max_context: resolved.max_context,
+            max_body: usize::try_from(settings.max_body_bytes.0).unwrap_or(usize::MAX),
+            max_unsent: settings.max_unsent_tokens,
+            max_waiting: settings.load.max_queued_requests,
+            created: clock.unix_seconds(clock.now()) as u64,
+            serving: OnceLock::new(),
+            tokenizing: Arc::new(Semaphore::new(settings.machine.tokenizer_threads)),
+            http: HttpMetrics::new(&registry, clock),
+            requests: RequestMetrics::new(&registry),
+            gauges: Gauges::new(&registry, resolved),
+            registry,
+            // Seeded by the system; only has to differ from process to process.
+            nonce: RandomState::new().build_hasher().finish(),
+            next_id: AtomicU64::new(1),
+        })
+    }
+
+    /// From now on requests are served. A second call changes nothing.
+    pub fn open(&self, serving: Serving) {
+        drop(self.serving.set(serving));
+        let now = self.clock.unix_seconds(self.clock.now());
+        crate::telemetry::gauges::record_ready(&self.registry, now);
+    }
+
+    /// What serves, once the model is loaded.
+    #[must_use]
+    pub fn serving(&self) -> Option<&Serving> {
+        self.serving.get()
+    }
+
+    /// A number that differs from process to process.
+    #[must_use]
+    pub const fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    /// Everything that gauges are set from.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let now = self.clock.now();
+        let queue = self.serving().map(|serving| serving.admission.snapshot(now));
+        let engine = self.serving().map(|serving| serving.engine.snapshot());
+        let failed = engine.as_ref().is_some_and(|e| e.state == engine::EngineState::Failed);
+        let phase = if failed { Phase::Failed } else { self.life.phase() };
+        Snapshot { now, phase, queue, engine }
+    }
+
+    fn next_id(&self) -> RequestId {
+        RequestId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A name for a request that came without one.
+    fn new_request_id(&self) -> HeaderValue {
+        let text = format!("req-{:016x}-{}", self.nonce, self.next_id());
+        HeaderValue::from_str(&text).expect("letters, digits and dashes")
+    }
+}
+
+/// All routes with their layers.
+pub fn router(api: &Arc<Api>) -> Router {
+    Router::new()
+        .route("/v1/models", get(openai::models))
+        .route("/v1/models/{*model}", get(openai::model))
+        .route("/v1/completions", post(openai::completions))
+        .route("/v1/chat/completions", post(openai::chat))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/metrics", get(ops::metrics))
+        .route("/version", get(ops::version))
+        .merge(probes::routes(&api.life))
+        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(not_found)
+        .layer(from_fn_with_state(Arc::clone(api), record::record))
+        .with_state(Arc::clone(api))
+}
+
+async fn not_found(uri: Uri) -> Failure {
+    ApiError::unknown_path(uri.path()).into()
+}
+
+async fn method_not_allowed(method: Method, uri: Uri) -> Failure {
+    ApiError::method_not_allowed(method.as_str(), uri.path()).into()
+}
+
+/// A JSON body.
+fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(bytes) => (status, [(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "An answer could not be written as JSON.");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}

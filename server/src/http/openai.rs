@@ -1,0 +1,239 @@
+//! `/v1/models`, `/v1/completions`, `/v1/chat/completions`: the front door of generation.
+//!
+//! Order is everything here: a place in the queue before any work, the whole prompt charged before
+//! anything is generated, and all refusals before a header is sent.
+
+use std::sync::Arc;
+
+use admission::{QueuePermit, RejectReason, Rejected};
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use engine::SubmitError;
+use model::SamplingParams;
+use protocol::{ApiError, Envelope, Limits, ModelCard, ModelList};
+use types::Time;
+
+use super::error::Failure;
+use super::prompt::{Ask, Endpoint, Tokenized};
+use super::record::Arrival;
+use super::respond::{self, Accepted};
+use super::{Api, Serving, body, json};
+use crate::generate::{Common, Generation, Planned};
+
+/// When to come back after a burst that was too large for one step.
+const RETRY_BURST: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// `/v1/models`.
+pub(super) async fn models(State(api): State<Arc<Api>>) -> Response {
+    json(StatusCode::OK, &ModelList::new(vec![api.card()]))
+}
+
+/// `/v1/models/{model}`.
+pub(super) async fn model(
+    State(api): State<Arc<Api>>,
+    Path(name): Path<String>,
+) -> Result<Response, Failure> {
+    api.check_model(Some(&name))?;
+    Ok(json(StatusCode::OK, &api.card()))
+}
+
+/// `/v1/completions`.
+pub(super) async fn completions(State(api): State<Arc<Api>>, request: Request) -> Response {
+    infer(&api, request, Endpoint::Completions).await
+}
+
+/// `/v1/chat/completions`.
+pub(super) async fn chat(State(api): State<Arc<Api>>, request: Request) -> Response {
+    infer(&api, request, Endpoint::Chat).await
+}
+
+/// A request that is not taken, and how many answers it asked for.
+struct Denied {
+    failure: Failure,
+    choices: usize,
+}
+
+impl<E: Into<Failure>> From<E> for Denied {
+    fn from(error: E) -> Self {
+        Self { failure: error.into(), choices: 1 }
+    }
+}
+
+async fn infer(api: &Arc<Api>, request: Request, endpoint: Endpoint) -> Response {
+    let arrival = request.extensions().get::<Arrival>().cloned();
+    let arrival = arrival.unwrap_or_else(|| Arrival::now(api.clock.now()));
+    match accept(api, request, endpoint, &arrival).await {
+        Ok(accepted) => respond::respond(accepted).await,
+        Err(denied) => {
+            api.count(&denied);
+            denied.failure.into_response()
+        }
+    }
+}
+
+/// Steps 1 to 4 of a request's path: read, admit, tokenise, charge, hand over.
+async fn accept(
+    api: &Arc<Api>,
+    request: Request,
+    endpoint: Endpoint,
+    arrival: &Arrival,
+) -> Result<Accepted, Denied> {
+    let serving = api.serving().ok_or_else(Failure::loading)?;
+    let body = body::read(request, api.max_body).await?;
+    let first = serving.admission.try_admit(api.clock.now())?;
+    let limits = api.limits(serving);
+    let ask = Ask::parse(endpoint, &body, &limits)?;
+    drop(body);
+    api.check_model(Some(&ask.model))?;
+    let choices = ask.choices();
+    let denied = |failure: Failure| Denied { failure, choices };
+    let permits = api.admit(serving, first, choices).map_err(denied)?;
+    let Ask { input, generation, echo, .. } = ask;
+    let prompts = api.prompts(serving, input, echo).await?;
+    let tokenized = api.clock.now();
+    let planned = api.plan(&generation, &prompts, permits, &limits, tokenized).map_err(denied)?;
+    let lengths: Vec<usize> = planned.iter().map(|planned| planned.prompt.len()).collect();
+    let id = planned.first().map_or(0, |planned| planned.id.0);
+    let common = Common {
+        stop_tokens: stop_tokens(serving, &generation),
+        stops: generation.stop.clone(),
+        streaming: generation.stream,
+        arrived: arrival.at,
+        tokenized,
+    };
+    let (engine, tokenizer) = (&serving.engine, &serving.tokenizer);
+    let events = Generation::start(engine, tokenizer, api.max_unsent, &common, planned)
+        .map_err(|error| denied(not_taken(&error)))?;
+    for tokens in lengths {
+        api.requests.admitted(tokens);
+    }
+    Ok(Accepted {
+        events,
+        endpoint,
+        envelope: api.envelope(endpoint, id, arrival.at),
+        prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len() as u64).sum(),
+        echoes: echoes(prompts, generation.n),
+        stream: generation.stream,
+        include_usage: generation.include_usage,
+        status: arrival.status.clone(),
+    })
+}
+
+impl Api {
+    /// What requests are checked against.
+    pub(super) fn limits(&self, serving: &Serving) -> Limits {
+        let vocab = serving.tokenizer.vocab_size().min(serving.spec.vocab);
+        Limits { vocab, max_context: self.max_context }
+    }
+
+    fn card(&self) -> ModelCard {
+        ModelCard::new(self.model_name.clone(), self.created, self.max_context)
+    }
+
+    fn envelope(&self, endpoint: Endpoint, id: u64, arrived: Time) -> Envelope {
+        let prefix = match endpoint {
+            Endpoint::Completions => "cmpl",
+            Endpoint::Chat => "chatcmpl",
+        };
+        Envelope {
+            id: format!("{prefix}-{:016x}{id:08x}", self.nonce()),
+            created: self.clock.unix_seconds(arrived) as u64,
+            model: self.model_name.clone(),
+        }
+    }
+
+    /// A place in the queue for each answer, or for none of them.
+    fn admit(
+        &self,
+        serving: &Serving,
+        first: QueuePermit,
+        choices: usize,
+    ) -> Result<Vec<QueuePermit>, Failure> {
+        if self.max_waiting != 0 && choices > self.max_waiting {
+            let message = format!(
+                "n: {choices} answers never fit into a queue of {} (--max-queued-requests)",
+                self.max_waiting
+            );
+            return Err(ApiError::invalid("n", message).into());
+        }
+        let mut permits = vec![first];
+        while permits.len() < choices {
+            permits.push(serving.admission.try_admit(self.clock.now())?);
+        }
+        Ok(permits)
+    }
+
+    /// Charges every prompt and settles what each answer may take.
+    fn plan(
+        &self,
+        generation: &protocol::Generation,
+        prompts: &[Tokenized],
+        permits: Vec<QueuePermit>,
+        limits: &Limits,
+        now: Time,
+    ) -> Result<Vec<Planned>, Failure> {
+        let budgets: Vec<usize> = prompts
+            .iter()
+            .map(|prompt| generation.budget(prompt.tokens.len(), limits))
+            .collect::<Result<_, _>>()?;
+        let mut planned = Vec::with_capacity(permits.len());
+        for (choice, permit) in permits.into_iter().enumerate() {
+            let prompt = &prompts[choice / generation.n].tokens;
+            let permit = permit.charge(prompt.len() as u64, now)?;
+            planned.push(Planned {
+                id: self.next_id(),
+                permit,
+                prompt: prompt.clone(),
+                sampling: SamplingParams {
+                    temperature: generation.temperature,
+                    top_k: generation.top_k,
+                    top_p: generation.top_p,
+                    seed: generation.seed_of(choice),
+                    logprobs: generation.logprobs,
+                },
+                max_tokens: budgets[choice / generation.n],
+            });
+        }
+        Ok(planned)
+    }
+
+    fn count(&self, denied: &Denied) {
+        match &denied.failure {
+            Failure::Refused(refusal) => self.requests.rejected(refusal, denied.choices),
+            Failure::Api(error) if error.status < 500 => self.requests.invalid(denied.choices),
+            Failure::Api(_) => {}
+        }
+    }
+}
+
+/// The model's own end tokens, unless they are to be ignored, and the request's.
+fn stop_tokens(serving: &Serving, generation: &protocol::Generation) -> Vec<types::TokenId> {
+    let mut tokens = generation.stop_token_ids.clone();
+    if !generation.ignore_eos {
+        let named = serving.tokenizer.special().eos.as_ref().and_then(|eos| eos.id);
+        tokens.extend(serving.spec.eos.iter().copied().chain(named));
+    }
+    tokens
+}
+
+/// What each answer begins with.
+fn echoes(prompts: Vec<Tokenized>, n: usize) -> Vec<String> {
+    prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt.echo, n)).collect()
+}
+
+/// The engine closed between admission and hand-over.
+fn not_taken(error: &SubmitError) -> Failure {
+    let refused = |reason, value: usize| {
+        let (value, limit) = (value as u64, value as u64);
+        Failure::Refused(Rejected { reason, retry_after: RETRY_BURST, value, limit })
+    };
+    match error {
+        SubmitError::Busy { limit } => refused(RejectReason::QueueRequestsFull, *limit),
+        SubmitError::Draining => refused(RejectReason::Draining, 0),
+        SubmitError::Unhealthy => refused(RejectReason::Unhealthy, 0),
+        SubmitError::TooLong { .. } => ApiError::context_length(error.to_string()).into(),
+        SubmitError::Invalid(_) => ApiError::invalid("prompt", error.to_string()).into(),
+        SubmitError::Duplicate => Failure::internal(error.to_string()),
+    }
+}

@@ -1,0 +1,68 @@
+//! `/tokenize` and `/detokenize`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use protocol::{
+    ApiError, DetokenizeParams, DetokenizeResponse, TokenizeInput, TokenizeParams, TokenizeResponse,
+};
+
+use super::error::Failure;
+use super::prompt::{self, Conversation};
+use super::{Api, body, json};
+
+/// Text or a conversation to tokens.
+pub(super) async fn tokenize(
+    State(api): State<Arc<Api>>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let serving = api.serving().ok_or_else(Failure::loading)?;
+    let body = body::read(request, api.max_body).await?;
+    let params = TokenizeParams::parse(&body)?;
+    api.check_model(params.model.as_deref())?;
+    let (now_unix, context) = (api.clock.unix_seconds(api.clock.now()), api.max_context);
+    let answer = api.tokenize(serving, move |tokenizer| {
+        let tokens = match params.input {
+            TokenizeInput::Text(text) => {
+                prompt::encode(tokenizer, &text, params.add_special_tokens, "prompt")?
+            }
+            TokenizeInput::Chat { messages, add_generation_prompt, template_kwargs } => {
+                let conversation =
+                    Conversation { messages, add_generation_prompt, template_kwargs };
+                prompt::chat(tokenizer, conversation, now_unix)?
+            }
+        };
+        let texts = || tokens.iter().map(|token| tokenizer.token_text(*token)).collect();
+        let texts = params.return_token_strs.then(texts);
+        Ok(TokenizeResponse::new(&tokens, texts, context))
+    });
+    Ok(json(StatusCode::OK, &answer.await?))
+}
+
+/// Tokens to text.
+pub(super) async fn detokenize(
+    State(api): State<Arc<Api>>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let serving = api.serving().ok_or_else(Failure::loading)?;
+    let body = body::read(request, api.max_body).await?;
+    let params = DetokenizeParams::parse(&body, &api.limits(serving))?;
+    api.check_model(params.model.as_deref())?;
+    let answer = api.tokenize(serving, move |tokenizer| {
+        let text = tokenizer.decode(&params.tokens, false);
+        text.map_err(|error| prompt::wrong("tokens", &error))
+    });
+    Ok(json(StatusCode::OK, &DetokenizeResponse { prompt: answer.await? }))
+}
+
+impl Api {
+    /// Whether the model is the one that is served; a request that names none means it.
+    pub(super) fn check_model(&self, asked: Option<&str>) -> Result<(), Failure> {
+        match asked {
+            Some(asked) if asked != self.model_name => Err(ApiError::unknown_model(asked).into()),
+            Some(_) | None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `/livez`, `/readyz`, `/startupz` and `/health`: on a listener and a thread of their own, so
+//! that they answer while the engine computes and the API's threads are busy.
+//!
+//! A probe never generates a token and never waits for anything: it reads one atomic number.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::listener::Bound;
+use crate::lifecycle::{Lifecycle, Phase};
+
+/// Probes come from a handful of supervisors.
+const CONNECTIONS_MAX: usize = 64;
+
+/// The probe routes, for this listener and for the API's.
+pub fn routes<S: Clone + Send + Sync + 'static>(life: &Arc<Lifecycle>) -> Router<S> {
+    Router::new()
+        .route("/livez", get(live))
+        .route("/readyz", get(ready))
+        .route("/startupz", get(started))
+        .route("/health", get(ready))
+        .with_state(Arc::clone(life))
+}
+
+/// Alive until the engine has failed: then only a restart helps.
+async fn live(State(life): State<Arc<Lifecycle>>) -> Response {
+    let phase = life.phase();
+    answer(phase, phase != Phase::Failed)
+}
+
+/// Ready for requests.
+async fn ready(State(life): State<Arc<Lifecycle>>) -> Response {
+    let phase = life.phase();
+    answer(phase, phase == Phase::Ready)
+}
+
+/// Done with loading and warm-up; stays so while draining.
+async fn started(State(life): State<Arc<Lifecycle>>) -> Response {
+    let phase = life.phase();
+    answer(phase, matches!(phase, Phase::Ready | Phase::Draining))
+}
+
+fn answer(phase: Phase, good: bool) -> Response {
+    let status = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let body = format!("{{\"state\":\"{}\"}}\n", phase.as_str());
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// The probe thread; it ends when `stop` is cancelled.
+#[derive(Debug)]
+pub struct Probes {
+    /// The address that is served.
+    pub address: std::net::SocketAddr,
+    thread: JoinHandle<()>,
+}
+
+impl Probes {
+    /// Binds `address` and serves it from a new thread.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or the system has no thread left.
+    pub fn start(
+        address: std::net::SocketAddr,
+        life: &Arc<Lifecycle>,
+        stop: CancellationToken,
+    ) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let bound = runtime.block_on(Bound::new(address))?;
+        let address = bound.address();
+        let router = routes(life).with_state(());
+        let thread = std::thread::Builder::new()
+            .name("probes".to_owned())
+            .spawn(move || runtime.block_on(bound.serve(router, CONNECTIONS_MAX, stop)))?;
+        Ok(Self { address, thread })
+    }
+
+    /// Waits for the end of the thread, after `stop`.
+    pub fn join(self) {
+        if self.thread.join().is_err() {
+            tracing::error!("The probe thread panicked.");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Where the model comes from: a path, or the fake one for tests and trials.
+//!
+//! [`Source::inspect`] reads headers only and [`Source::load`] everything, so that the checks in
+//! between can refuse before a weight is touched.
+
+mod fake;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::{
+    FakeOptions, FakeRunner, GgufTokenizer, KernelPath, LoadOptions, ModelConfig, ModelRunner,
+    ModelSpec, TokenizerSource,
+};
+use tokenizer::{GgufVocab, RenderOptions, TemplateError, Tokenizer};
+
+use crate::cli::{Kernels, Settings};
+use crate::config::{Class, Finding};
+use crate::exit::Exit;
+
+/// A model that has been named, not loaded.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// Tokens out of thin air.
+    Fake(Box<FakeOptions>),
+    /// A folder or a file.
+    Path(PathBuf),
+}
+
+/// What the headers say.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Sizes and pools.
+    pub spec: ModelSpec,
+    /// Numbers that a step holds for each of its tokens.
+    pub floats_per_token: usize,
+    /// Where the tokenizer is.
+    tokenizer: TokenizerSource,
+}
+
+/// A model that can run.
+pub struct Loaded {
+    /// It runs.
+    pub runner: Box<dyn ModelRunner>,
+    /// Its text.
+    pub tokenizer: Arc<Tokenizer>,
+}
+
+impl Source {
+    /// What `--model` names.
+    ///
+    /// # Errors
+    /// An option of the fake model that does not exist or has no such value.
+    pub fn parse(settings: &Settings) -> Result<Self, Finding> {
+        let name = settings.model.as_str();
+        match name.strip_prefix("fake") {
+            Some(rest) if rest.is_empty() || rest.starts_with(':') => {
+                let options = fake::parse(rest.trim_start_matches(':'), settings);
+                options.map(|options| Self::Fake(Box::new(options))).map_err(|reason| Finding {
+                    id: "MODEL004",
+                    class: Class::Configuration,
+                    flag: "--model",
+                    value: name.to_owned(),
+                    reason,
+                    fix: "--model fake:step=5ms,context=4096".to_owned(),
+                })
+            }
+            _ => Ok(Self::Path(PathBuf::from(name))),
+        }
+    }
+
+    /// Reads configuration and headers. No weight is looked at.
+    ///
+    /// # Errors
+    /// The path leads to nothing that can be served.
+    pub fn inspect(&self) -> Result<Facts, Finding> {
+        match self {
+            Self::Fake(options) => {
+                let spec = FakeRunner::new((**options).clone()).spec().clone();
+                let vocab = GgufVocab::byte_level(spec.vocab);
+                let tokenizer = TokenizerSource::Gguf(Box::new(plain(vocab)));
+                Ok(Facts { spec, floats_per_token: 0, tokenizer })
+            }
+            Self::Path(path) => {
+                let info = model::inspect(path).map_err(|error| unusable(path, &error))?;
+                let floats_per_token = floats_per_token(&info.config);
+                let tokenizer = info.tokenizer_source;
+                Ok(Facts { spec: info.spec, floats_per_token, tokenizer })
+            }
+        }
+    }
+
+    /// Loads everything; takes as long as the weights need.
+    ///
+    /// # Errors
+    /// A sentence that names the file and what is wrong with it.
+    pub fn load(&self, settings: &Settings, threads: usize) -> Result<Loaded, Finding> {
+        match self {
+            Self::Fake(options) => {
+                let runner = Box::new(FakeRunner::new((**options).clone()));
+                let tokenizer = self.inspect()?.tokenizer(settings)?;
+                Ok(Loaded { runner, tokenizer })
+            }
+            Self::Path(path) => {
+                let mut progress = |_| ();
+                let options = LoadOptions {
+                    threads,
+                    kernel_path: match settings.machine.kernels {
+                        Kernels::Detect => KernelPath::Detect,
+                        Kernels::Reference => KernelPath::Reference,
+                    },
+                    dequantize: false,
+                    page_tokens: settings.machine.page_tokens,
+                    progress: Some(&mut progress),
+                };
+                let loaded = model::load(path, options).map_err(|error| unusable(path, &error))?;
+                let facts = Facts {
+                    spec: loaded.spec,
+                    floats_per_token: 0,
+                    tokenizer: loaded.tokenizer_source,
+                };
+                Ok(Loaded { runner: loaded.runner, tokenizer: facts.tokenizer(settings)? })
+            }
+        }
+    }
+}
+
+impl Facts {
+    /// Builds the tokenizer and renders its chat template once, where it has one.
+    ///
+    /// # Errors
+    /// The tokenizer cannot be built, or its template is broken.
+    pub fn tokenizer(&self, settings: &Settings) -> Result<Arc<Tokenizer>, Finding> {
+        let finding = |reason: String| Finding {
+            id: "MODEL003",
+            class: Class::Configuration,
+            flag: "--model",
+            value: settings.model.clone(),
+            reason,
+            fix: "a model whose tokenizer is supported".to_owned(),
+        };
+        let built = match &self.tokenizer {
+            TokenizerSource::HfFolder(folder) => Tokenizer::from_hf_folder(folder),
+            TokenizerSource::Gguf(source) => Tokenizer::from_gguf(&vocabulary(source)),
+        };
+        let tokenizer = built.map_err(|error| finding(error.to_string()))?;
+        match tokenizer.chat_template() {
+            Err(TemplateError::Absent) => {}
+            Err(error) => return Err(finding(error.to_string())),
+            Ok(template) => {
+                let turn = serde_json::json!({"role": "user", "content": "Hello"});
+                let options =
+                    RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+                template.render(&[turn], &options).map_err(|error| finding(error.to_string()))?;
+            }
+        }
+        Ok(Arc::new(tokenizer))
+    }
+}
+
+fn unusable(path: &Path, error: &model::LoadError) -> Finding {
+    let denied = match error {
+        model::LoadError::Io { source, .. } => Exit::of_io(source) == Exit::Permission,
+        model::LoadError::NotAModel { .. }
+        | model::LoadError::Config { .. }
+        | model::LoadError::Weights(_)
+        | model::LoadError::Tensors(_)
+        | model::LoadError::Kernel { .. } => false,
+    };
+    Finding {
+        id: "MODEL002",
+        class: if denied { Class::Permission } else { Class::Configuration },
+        flag: "--model",
+        value: path.display().to_string(),
+        reason: error.to_string(),
+        fix: "a folder with config.json and safetensors, or a GGUF file".to_owned(),
+    }
+}
+
+/// Hidden states, projections and gates of one token.
+const fn floats_per_token(config: &ModelConfig) -> usize {
+    let heads = config.heads + 2 * config.kv_heads;
+    4 * config.hidden + heads * config.head_dim + 2 * config.intermediate
+}
+
+/// The same data under the tokenizer's name for it.
+fn vocabulary(source: &GgufTokenizer) -> GgufVocab {
+    let id = |token: Option<types::TokenId>| token.map(|token| token.0);
+    GgufVocab {
+        model: source.model.clone(),
+        pre: source.pre.clone(),
+        tokens: source.tokens.clone(),
+        token_types: source.token_types.clone(),
+        scores: source.scores.clone(),
+        merges: source.merges.clone(),
+        bos: id(source.bos),
+        eos: id(source.eos),
+        pad: id(source.pad),
+        unk: id(source.unk),
+        add_bos: Some(source.add_bos),
+        add_space_prefix: Some(source.add_space_prefix),
+        chat_template: source.chat_template.clone(),
+    }
+}
+
+/// The reverse of [`vocabulary`], for the fake model.
+fn plain(vocab: GgufVocab) -> GgufTokenizer {
+    let id = |token: Option<u32>| token.map(types::TokenId);
+    GgufTokenizer {
+        bos: id(vocab.bos),
+        eos: id(vocab.eos),
+        pad: id(vocab.pad),
+        unk: id(vocab.unk),
+        add_bos: vocab.add_bos.unwrap_or(false),
+        add_space_prefix: vocab.add_space_prefix.unwrap_or(false),
+        model: vocab.model,
+        pre: vocab.pre,
+        tokens: vocab.tokens,
+        token_types: vocab.token_types,
+        scores: vocab.scores,
+        merges: vocab.merges,
+        chat_template: vocab.chat_template,
+    }
+}

@@ -1,0 +1,82 @@
+//! What the process says about itself: logs to standard error, metrics through the catalog.
+//!
+//! The recording sites are the modules below, one per side: [`observe`] for the engine, [`http`]
+//! for requests as HTTP sees them, [`requests`] for admission. Nothing else touches a handle.
+
+pub mod gauges;
+pub mod http;
+pub mod observe;
+pub mod requests;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use metric_catalog::install::{Registry, UPKEEP_INTERVAL};
+use metric_catalog::labels::{Cuda, GitSha, Rustc, Version};
+use metric_catalog::server as catalog;
+use tokio_util::sync::CancellationToken;
+use types::Clock;
+
+use crate::cli::Format;
+
+/// The period of the timer whose delay is measured.
+const CANARY_PERIOD: Duration = Duration::from_millis(10);
+
+/// Sends log lines at `level` and above to standard error. A second call has no effect.
+pub fn install_logs(format: Format, level: tracing::Level) {
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    let installed = match format {
+        Format::Text => builder.with_ansi(false).with_target(false).try_init(),
+        Format::Json => builder.json().flatten_event(true).with_target(false).try_init(),
+    };
+    if let Err(error) = installed {
+        tracing::debug!(%error, "Logging was set up before.");
+    }
+}
+
+/// Every metric of the catalog as a table in Markdown: name, kind, labels, meaning.
+#[must_use]
+pub fn reference() -> String {
+    let mut page = String::from("| name | kind | labels | meaning |\n| --- | --- | --- | --- |");
+    for info in metric_catalog::all() {
+        let labels: Vec<&str> = info.labels.iter().map(|label| label.name).collect();
+        let labels = if labels.is_empty() { "-".to_owned() } else { labels.join(", ") };
+        let kind = info.kind.as_str();
+        write!(page, "\n| `{}` | {kind} | {labels} | {} |", info.name, info.help)
+            .expect("writing to a string cannot fail");
+    }
+    page
+}
+
+/// Sets the info metrics that are constants of the build.
+pub fn record_build(registry: &Registry) {
+    let labels = (
+        Version::new(env!("CARGO_PKG_VERSION")),
+        GitSha::new(option_env!("SIGHTLINE_GIT_SHA").unwrap_or("unknown")),
+        Rustc::new(option_env!("SIGHTLINE_RUSTC").unwrap_or("unknown")),
+        Cuda::new("none"),
+    );
+    registry.gauge(catalog::BUILD_INFO, labels).set(1.0);
+    registry.gauge(catalog::SERVED_MODEL_INFO, ()).set(1.0);
+}
+
+/// Folds raw samples into buckets until `stop`; without it they would pile up.
+pub async fn upkeep(registry: Registry, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => registry.run_upkeep(),
+        }
+    }
+}
+
+/// Measures how late a 10 ms timer wakes up: the delay that every connection has.
+pub async fn canary(registry: Registry, clock: Clock, stop: CancellationToken) {
+    let delay = registry.histogram(catalog::TOKIO_EVENT_LOOP_DELAY, ());
+    while !stop.is_cancelled() {
+        let asleep = clock.now();
+        tokio::time::sleep(CANARY_PERIOD).await;
+        delay.record_duration(clock.now().since(asleep).saturating_sub(CANARY_PERIOD));
+    }
+}

@@ -1,0 +1,247 @@
+//! Gauges that are read, not counted: set from one snapshot right before a page is rendered, so
+//! that none of them can freeze at an old value.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use admission::QueueSnapshot;
+use engine::{EngineSnapshot, PoolStats};
+use metric_catalog::install::{CounterHandle, GaugeHandle, Registry, TimeHandle};
+use metric_catalog::labels::{
+    DerivedFrom, DpSize, EngineState, Format, HicacheMode, Kernel, KvDtype, Layers, Layout, Op,
+    PageTokens, Pool, Queue, SlotBytes, SlotState, StartupPhase, Tier, TpRank, TpSize,
+    TransferBackend,
+};
+use metric_catalog::{process, server as catalog};
+use model::KernelUse;
+use types::Time;
+
+use crate::config::Resolved;
+use crate::lifecycle::Phase;
+
+/// Handles of one queue.
+#[derive(Debug)]
+struct QueueGauges {
+    requests: GaugeHandle,
+    tokens: GaugeHandle,
+    uncached: GaugeHandle,
+    oldest: GaugeHandle,
+}
+
+/// Handles of the one KV pool.
+#[derive(Debug)]
+struct PoolGauges {
+    capacity_bytes: GaugeHandle,
+    capacity_slots: GaugeHandle,
+    used_bytes: GaugeHandle,
+    used_slots: GaugeHandle,
+    failures: CounterHandle,
+    /// Failures that were counted, of the engine's total.
+    counted: AtomicU64,
+}
+
+impl PoolGauges {
+    fn set(&self, pool: &PoolStats) {
+        let (capacity, used) = (pool.capacity.0, pool.used_active.0);
+        self.capacity_slots.set_count(capacity);
+        self.capacity_bytes.set_count(capacity * pool.page_bytes.0);
+        self.used_slots.set_count(used);
+        self.used_bytes.set_count(used * pool.page_bytes.0);
+        // Two scrapes at a time add each failure once.
+        let before = self.counted.fetch_max(pool.alloc_failures, Ordering::Relaxed);
+        self.failures.add(pool.alloc_failures.saturating_sub(before));
+    }
+}
+
+/// Every gauge that is set at scrape time.
+#[derive(Debug)]
+pub struct Gauges {
+    limit_requests: GaugeHandle,
+    limit_tokens: GaugeHandle,
+    queues: Vec<QueueGauges>,
+    running: GaugeHandle,
+    running_limit: GaugeHandle,
+    states: Vec<GaugeHandle>,
+    pool: PoolGauges,
+    process: ProcessGauges,
+}
+
+/// What the gauges are set from.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// When.
+    pub now: Time,
+    /// Where the process is in its life.
+    pub phase: Phase,
+    /// The queue, once there is one.
+    pub queue: Option<QueueSnapshot>,
+    /// The engine, once there is one.
+    pub engine: Option<EngineSnapshot>,
+}
+
+impl Gauges {
+    /// Handles in `registry`, and the gauges that never change set to their values.
+    #[must_use]
+    pub fn new(registry: &Registry, resolved: &Resolved) -> Self {
+        let queue = |queue: &Queue| QueueGauges {
+            requests: registry.gauge(catalog::QUEUE_REQUESTS, (*queue,)),
+            tokens: registry.gauge(catalog::QUEUE_PENDING_TOKENS, (*queue,)),
+            uncached: registry.gauge(catalog::QUEUE_PENDING_UNCACHED_TOKENS, (*queue,)),
+            oldest: registry.gauge(catalog::QUEUE_OLDEST_REQUEST_AGE, (*queue,)),
+        };
+        let state = |state: &EngineState| registry.gauge(catalog::ENGINE_STATE, (*state,));
+        record_config(registry, resolved);
+        Self {
+            limit_requests: registry.gauge(catalog::ADMISSION_QUEUE_LIMIT_REQUESTS, ()),
+            limit_tokens: registry.gauge(catalog::ADMISSION_QUEUE_LIMIT_TOKENS, ()),
+            queues: Queue::ALL.iter().map(queue).collect(),
+            running: registry.gauge(catalog::RUNNING_REQUESTS, ()),
+            running_limit: registry.gauge(catalog::RUNNING_REQUESTS_LIMIT, ()),
+            states: EngineState::ALL.iter().map(state).collect(),
+            pool: pool_gauges(registry),
+            process: ProcessGauges::new(registry),
+        }
+    }
+
+    /// Sets them all.
+    pub fn set(&self, snapshot: &Snapshot) {
+        let state = match snapshot.phase {
+            Phase::Loading => EngineState::Loading,
+            Phase::Warming => EngineState::Warming,
+            Phase::Ready => EngineState::Ready,
+            Phase::Draining => EngineState::Draining,
+            Phase::Failed => EngineState::Failed,
+        };
+        for (index, gauge) in self.states.iter().enumerate() {
+            gauge.set(f64::from(u8::from(index == state.index())));
+        }
+        if let Some(queue) = &snapshot.queue {
+            self.set_queue(queue);
+        }
+        if let Some(engine) = &snapshot.engine {
+            self.set_engine(engine, snapshot.now);
+        }
+        self.process.set();
+    }
+
+    fn set_queue(&self, queue: &QueueSnapshot) {
+        self.limit_requests.set_count(queue.limit_requests as u64);
+        self.limit_tokens.set_count(queue.limit_tokens);
+        let waiting = &self.queues[Queue::Waiting.index()];
+        waiting.requests.set_count(queue.requests as u64);
+        waiting.tokens.set_count(queue.pending_tokens);
+        waiting.uncached.set_count(queue.pending_uncached_tokens);
+        waiting.oldest.set_duration(queue.oldest_age);
+    }
+
+    fn set_engine(&self, engine: &EngineSnapshot, now: Time) {
+        self.running.set_count(engine.running as u64);
+        self.running_limit.set_count(engine.running_limit as u64);
+        let retracted = &self.queues[Queue::Retracted.index()];
+        retracted.requests.set_count(engine.retracted.requests as u64);
+        retracted.tokens.set_count(engine.retracted.tokens);
+        retracted.uncached.set_count(engine.retracted.tokens);
+        let age = engine.retracted.oldest.map_or(Duration::ZERO, |since| now.since(since));
+        retracted.oldest.set_duration(age);
+        if let Some(pool) = engine.pools.first() {
+            self.pool.set(pool);
+        }
+    }
+}
+
+fn pool_gauges(registry: &Registry) -> PoolGauges {
+    let (tier, pool, rank) = (Tier::Device, Pool::Kv, TpRank::R0);
+    let active = SlotState::Active;
+    PoolGauges {
+        capacity_bytes: registry.gauge(catalog::KV_POOL_CAPACITY_BYTES, (tier, pool, rank)),
+        capacity_slots: registry.gauge(catalog::KV_POOL_CAPACITY_SLOTS, (tier, pool, rank)),
+        used_bytes: registry.gauge(catalog::KV_POOL_USED_BYTES, (tier, pool, rank, active)),
+        used_slots: registry.gauge(catalog::KV_POOL_USED_SLOTS, (tier, pool, rank, active)),
+        failures: registry.counter(catalog::KV_POOL_ALLOC_FAILURES, (tier, pool)),
+        counted: AtomicU64::new(0),
+    }
+}
+
+/// The info metrics that are constants of the configuration.
+fn record_config(registry: &Registry, resolved: &Resolved) {
+    let page_tokens = || PageTokens::new(resolved.settings.machine.page_tokens.to_string());
+    let config = (
+        TpSize::new("1"),
+        DpSize::new("1"),
+        KvDtype::new("f32"),
+        page_tokens(),
+        HicacheMode::new("none"),
+        TransferBackend::new("none"),
+    );
+    registry.gauge(catalog::CONFIG_INFO, config).set(1.0);
+    for plan in &resolved.pools {
+        let geometry = (
+            Tier::Device,
+            Pool::Kv,
+            Layers::new(plan.layers.to_string()),
+            page_tokens(),
+            SlotBytes::new(plan.page_bytes.to_string()),
+            Layout::new("page_first"),
+            DerivedFrom::new("none"),
+        );
+        registry.gauge(catalog::KV_POOL_INFO, geometry).set(1.0);
+    }
+}
+
+/// Which kernels run, as an info metric.
+pub fn record_kernels(registry: &Registry, kernels: &[KernelUse]) {
+    for used in kernels {
+        let labels = (
+            Op::new(used.op.clone()),
+            Format::new(used.format.clone()),
+            Kernel::new(used.kernel.clone()),
+        );
+        registry.gauge(catalog::KERNEL_INFO, labels).set(1.0);
+    }
+}
+
+/// How long a phase of the start-up took.
+pub fn record_startup(registry: &Registry, phase: StartupPhase, time: Duration) {
+    registry.gauge(catalog::STARTUP_PHASE, (phase,)).set_duration(time);
+}
+
+/// The engine is ready now.
+pub fn record_ready(registry: &Registry, unix_seconds: f64) {
+    registry.gauge(catalog::READY_TIMESTAMP, ()).set(unix_seconds);
+}
+
+/// The standard numbers of a process.
+#[derive(Debug)]
+struct ProcessGauges {
+    root: node_info::Root,
+    cpu: TimeHandle,
+    resident: GaugeHandle,
+    mapped: GaugeHandle,
+    start: GaugeHandle,
+    open_files: GaugeHandle,
+    max_files: GaugeHandle,
+}
+
+impl ProcessGauges {
+    fn new(registry: &Registry) -> Self {
+        Self {
+            root: node_info::Root::default(),
+            cpu: registry.time(process::CPU_SECONDS, ()),
+            resident: registry.gauge(process::RESIDENT_MEMORY, ()),
+            mapped: registry.gauge(process::VIRTUAL_MEMORY, ()),
+            start: registry.gauge(process::START_TIME, ()),
+            open_files: registry.gauge(process::OPEN_FDS, ()),
+            max_files: registry.gauge(process::MAX_FDS, ()),
+        }
+    }
+
+    fn set(&self) {
+        let Ok(facts) = self.root.process() else { return };
+        self.cpu.set_total(Duration::from_secs_f64(facts.cpu_seconds));
+        self.resident.set_count(facts.resident_bytes);
+        self.mapped.set_count(facts.virtual_bytes);
+        self.start.set(facts.start_seconds);
+        self.open_files.set_count(facts.open_files);
+        self.max_files.set_count(facts.max_files);
+    }
+}

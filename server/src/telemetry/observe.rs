@@ -1,0 +1,296 @@
+//! The engine's values become metrics here and nowhere else.
+//!
+//! Runs on the engine's thread, once a step and once a request: every handle is resolved at
+//! start, so that recording is a few atomic operations.
+
+use std::time::Duration;
+
+use engine::{
+    Abort, AbortReason, Initiator, LoopStage, Observer, Outcome, Queue, RequestEnd, Stage,
+    StepPhase, StepStats,
+};
+use metric_catalog::install::{CounterHandle, GaugeHandle, HistogramHandle, Registry, TimeHandle};
+use metric_catalog::labels::{self, Slo, SloResult};
+use metric_catalog::server as catalog;
+use types::Clock;
+
+/// What finished requests are judged against; zero means that nothing is late.
+#[derive(Debug, Clone, Copy)]
+pub struct Objectives {
+    /// From accept to the first token.
+    pub ttft: Duration,
+    /// Mean gap between tokens.
+    pub itl: Duration,
+    /// From accept to the end.
+    pub e2e: Duration,
+}
+
+/// Handles of one kind of batch.
+#[derive(Debug)]
+struct PhaseHandles {
+    duration: HistogramHandle,
+    requests: HistogramHandle,
+    tokens: HistogramHandle,
+    busy: TimeHandle,
+}
+
+/// Records what the engine reports.
+#[derive(Debug)]
+pub struct EngineObserver {
+    clock: Clock,
+    objectives: Objectives,
+    turns: Vec<CounterHandle>,
+    phases: Vec<PhaseHandles>,
+    stages: Vec<TimeHandle>,
+    last_iteration: GaugeHandle,
+    queue_time: Vec<HistogramHandle>,
+    preemptions: CounterHandle,
+    preempted: Vec<CounterHandle>,
+    prompt_tokens: CounterHandle,
+    recomputed: CounterHandle,
+    generated: CounterHandle,
+    ttft: Vec<HistogramHandle>,
+    ttft_phases: Vec<HistogramHandle>,
+    inter_token: HistogramHandle,
+    per_token: HistogramHandle,
+    duration: Vec<HistogramHandle>,
+    generated_per_request: HistogramHandle,
+    finished: Vec<CounterHandle>,
+    aborted: Vec<Option<CounterHandle>>,
+    slo: Vec<[CounterHandle; 2]>,
+}
+
+impl EngineObserver {
+    /// Handles in `registry`; also sets the gauges of the objectives.
+    #[must_use]
+    pub fn new(registry: &Registry, clock: Clock, objectives: Objectives) -> Self {
+        let Objectives { ttft, itl, e2e } = objectives;
+        for (slo, objective) in [(Slo::Ttft, ttft), (Slo::Itl, itl), (Slo::E2e, e2e)] {
+            registry.gauge(catalog::SLO_OBJECTIVE, (slo,)).set_duration(objective);
+        }
+        let phase = |phase: &labels::Phase| PhaseHandles {
+            duration: registry.histogram(catalog::SCHEDULER_ITERATION_DURATION, (*phase,)),
+            requests: registry.histogram(catalog::BATCH_REQUESTS, (*phase,)),
+            tokens: registry.histogram(catalog::BATCH_TOKENS, (*phase,)),
+            busy: registry.time(catalog::FORWARD_BUSY_SECONDS, (*phase, labels::TpRank::R0)),
+        };
+        let preempt = labels::PreemptReason::KvPressure;
+        let source = labels::PromptSource::Computed;
+        Self {
+            clock,
+            objectives,
+            turns: all(|turn| registry.counter(catalog::SCHEDULER_ITERATIONS, (turn,))),
+            phases: labels::Phase::ALL.iter().map(phase).collect(),
+            stages: all(|stage| registry.time(catalog::SCHEDULER_STAGE_SECONDS, (stage,))),
+            last_iteration: registry.gauge(catalog::SCHEDULER_LAST_ITERATION, ()),
+            queue_time: all(|queue| registry.histogram(catalog::REQUEST_QUEUE_TIME, (queue,))),
+            preemptions: registry.counter(catalog::PREEMPTIONS, (preempt,)),
+            preempted: all(|kind| registry.counter(catalog::PREEMPTED_TOKENS, (kind,))),
+            prompt_tokens: registry.counter(catalog::PROMPT_TOKENS, (source,)),
+            recomputed: registry.counter(catalog::RECOMPUTED_TOKENS, ()),
+            generated: registry.counter(catalog::GENERATION_TOKENS, ()),
+            ttft: all(|stream| registry.histogram(catalog::TIME_TO_FIRST_TOKEN, (stream,))),
+            ttft_phases: all(|phase| registry.histogram(catalog::TTFT_PHASE, (phase,))),
+            inter_token: registry.histogram(catalog::INTER_TOKEN_LATENCY, ()),
+            per_token: registry.histogram(catalog::REQUEST_TIME_PER_OUTPUT_TOKEN, ()),
+            duration: all(|outcome| registry.histogram(catalog::REQUEST_DURATION, (outcome,))),
+            generated_per_request: registry.histogram(catalog::REQUEST_GENERATED_TOKENS, ()),
+            finished: all(|outcome| registry.counter(catalog::REQUESTS_FINISHED, (outcome,))),
+            aborted: aborted(registry),
+            slo: all(|slo| {
+                [SloResult::Good, SloResult::Bad]
+                    .map(|result| registry.counter(catalog::SLO_REQUESTS, (slo, result)))
+            }),
+        }
+    }
+
+    fn record_batch(&self, stats: &StepStats<'_>) {
+        let phase = match stats.phase {
+            StepPhase::Prefill => labels::Phase::Prefill,
+            StepPhase::Decode => labels::Phase::Decode,
+            StepPhase::Mixed => labels::Phase::Mixed,
+            StepPhase::Idle => return,
+        };
+        let handles = &self.phases[phase.index()];
+        handles.duration.record_duration(stats.duration);
+        handles.requests.record_count(stats.requests as u64);
+        handles.tokens.record_count(stats.tokens as u64);
+        handles.busy.add(stats.busy);
+        self.prompt_tokens.add(stats.prompt_tokens);
+        self.recomputed.add(stats.recomputed_tokens);
+        self.generated.add(stats.generated_tokens);
+    }
+
+    fn record_first_tokens(&self, stats: &StepStats<'_>) {
+        for first in stats.first_tokens {
+            self.ttft[streaming(first.streaming).index()].record_duration(first.ttft);
+            let parts = [
+                (labels::TtftPhase::Tokenize, first.phases.tokenize),
+                (labels::TtftPhase::Queue, first.phases.queue),
+                (labels::TtftPhase::Prefill, first.phases.prefill),
+            ];
+            for (phase, time) in parts {
+                self.ttft_phases[phase.index()].record_duration(time);
+            }
+        }
+        for gap in stats.inter_token {
+            self.inter_token.record_duration(*gap);
+        }
+    }
+
+    fn record_queues(&self, stats: &StepStats<'_>) {
+        for exit in stats.queue_exits {
+            let queue = match exit.queue {
+                Queue::Waiting => labels::Queue::Waiting,
+                Queue::Retracted => labels::Queue::Retracted,
+            };
+            self.queue_time[queue.index()].record_duration(exit.waited);
+        }
+        let thrown = stats.preemptions;
+        self.preemptions.add(thrown.requests);
+        self.preempted[labels::PreemptedKind::Input.index()].add(thrown.input_tokens);
+        self.preempted[labels::PreemptedKind::Output.index()].add(thrown.output_tokens);
+    }
+
+    fn judge(&self, end: &RequestEnd) {
+        let good = |slo: Slo, good: bool| self.slo[slo.index()][usize::from(!good)].increment();
+        let within = |time: Duration, limit: Duration| limit.is_zero() || time <= limit;
+        let complete = match end.outcome {
+            Outcome::Stop | Outcome::Length => true,
+            Outcome::Aborted(_) | Outcome::Error(_) => false,
+        };
+        let ttft = end.timings.ttft();
+        good(Slo::Ttft, complete && ttft.is_some_and(|t| within(t, self.objectives.ttft)));
+        if !complete {
+            return;
+        }
+        if let Some(gap) = end.time_per_output_token() {
+            good(Slo::Itl, within(gap, self.objectives.itl));
+        }
+        good(Slo::E2e, within(end.timings.duration(), self.objectives.e2e));
+    }
+
+    fn record_abort(&self, abort: &Abort) {
+        let (stage, reason) = (abort_stage(abort.stage), abort_reason(abort.reason));
+        let initiator = abort_initiator(abort.reason.initiator());
+        match &self.aborted[abort_place(stage, initiator, reason)] {
+            Some(counter) => counter.increment(),
+            None => tracing::error!(
+                stage = stage.as_str(),
+                reason = reason.as_str(),
+                "The catalog does not declare this kind of abort."
+            ),
+        }
+    }
+}
+
+impl Observer for EngineObserver {
+    fn on_step(&mut self, stats: &StepStats<'_>) {
+        let turn = match stats.phase {
+            StepPhase::Prefill => labels::Turn::Prefill,
+            StepPhase::Decode => labels::Turn::Decode,
+            StepPhase::Mixed => labels::Turn::Mixed,
+            StepPhase::Idle => labels::Turn::Idle,
+        };
+        self.turns[turn.index()].increment();
+        self.last_iteration.set(self.clock.unix_seconds(stats.now));
+        for stage in LoopStage::ALL {
+            self.stages[loop_stage(stage).index()].add(stats.stages.of(stage));
+        }
+        self.record_batch(stats);
+        self.record_first_tokens(stats);
+        self.record_queues(stats);
+    }
+
+    fn on_request_end(&mut self, end: &RequestEnd) {
+        let outcome = match &end.outcome {
+            Outcome::Stop => labels::Outcome::Stop,
+            Outcome::Length => labels::Outcome::Length,
+            Outcome::Error(_) => labels::Outcome::Error,
+            Outcome::Aborted(abort) => {
+                self.record_abort(abort);
+                labels::Outcome::Aborted
+            }
+        };
+        self.finished[outcome.index()].increment();
+        self.duration[outcome.index()].record_duration(end.timings.duration());
+        self.generated_per_request.record_count(end.generated_tokens as u64);
+        if let Some(gap) = end.time_per_output_token() {
+            self.per_token.record_duration(gap);
+        }
+        self.judge(end);
+    }
+}
+
+/// One handle for each value of a closed label, in the order of its index.
+fn all<L: metric_catalog::def::Label, T>(make: impl Fn(L) -> T) -> Vec<T> {
+    L::all().iter().cloned().map(make).collect()
+}
+
+/// Handles of the kinds of abort that the catalog declares.
+fn aborted(registry: &Registry) -> Vec<Option<CounterHandle>> {
+    let declared = catalog::REQUESTS_ABORTED.info.combinations();
+    let mut handles = Vec::new();
+    for stage in labels::AbortStage::ALL {
+        for initiator in labels::AbortInitiator::ALL {
+            for reason in labels::AbortReason::ALL {
+                let text = [stage.as_str(), initiator.as_str(), reason.as_str()];
+                let known = declared.iter().any(|values| values.iter().eq(text));
+                let labels = (*stage, *initiator, *reason);
+                handles.push(known.then(|| registry.counter(catalog::REQUESTS_ABORTED, labels)));
+            }
+        }
+    }
+    handles
+}
+
+/// Position in what [`aborted`] makes.
+fn abort_place(
+    stage: labels::AbortStage,
+    initiator: labels::AbortInitiator,
+    reason: labels::AbortReason,
+) -> usize {
+    let initiators = labels::AbortInitiator::ALL.len();
+    let reasons = labels::AbortReason::ALL.len();
+    (stage.index() * initiators + initiator.index()) * reasons + reason.index()
+}
+
+const fn streaming(streaming: bool) -> labels::Streaming {
+    if streaming { labels::Streaming::True } else { labels::Streaming::False }
+}
+
+const fn loop_stage(stage: LoopStage) -> labels::Stage {
+    match stage {
+        LoopStage::Wait => labels::Stage::Wait,
+        LoopStage::Events => labels::Stage::Events,
+        LoopStage::Schedule => labels::Stage::Schedule,
+        LoopStage::Forward => labels::Stage::Forward,
+        LoopStage::Sample => labels::Stage::Sample,
+        LoopStage::Commit => labels::Stage::Commit,
+        LoopStage::Observe => labels::Stage::Observe,
+    }
+}
+
+const fn abort_stage(stage: Stage) -> labels::AbortStage {
+    match stage {
+        Stage::Queued => labels::AbortStage::Queued,
+        Stage::Prefill => labels::AbortStage::Prefill,
+        Stage::Decode => labels::AbortStage::Decode,
+    }
+}
+
+const fn abort_reason(reason: AbortReason) -> labels::AbortReason {
+    match reason {
+        AbortReason::ClientGone => labels::AbortReason::ClientGone,
+        AbortReason::SlowClient => labels::AbortReason::SlowClient,
+        AbortReason::DrainDeadline => labels::AbortReason::DrainDeadline,
+        AbortReason::Shutdown => labels::AbortReason::Shutdown,
+    }
+}
+
+const fn abort_initiator(initiator: Initiator) -> labels::AbortInitiator {
+    match initiator {
+        Initiator::Client => labels::AbortInitiator::Client,
+        Initiator::Server => labels::AbortInitiator::Server,
+    }
+}

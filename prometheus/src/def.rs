@@ -451,3 +451,6 @@ macro_rules! catalog {
 }
 
 pub(crate) use catalog;
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod alerts;
 pub mod buckets;
 pub mod def;
 #[cfg(feature = "install")]

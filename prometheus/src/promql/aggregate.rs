@@ -83,6 +83,14 @@ impl<L> Grouping<L> {
         self.group(INSTANCE.to_vec())
     }
 
+    /// One result for each scheduler: a process has several where it serves several data-parallel
+    /// ranks, and then tells them apart by a constant label that the catalog does not know yet.
+    pub fn per_scheduler(self) -> Expr {
+        let by = [INSTANCE, &["dp_rank"]].concat();
+        let grouped = self.group(INSTANCE.to_vec());
+        grouped.regrouped(by)
+    }
+
     /// One result for each model of a cluster, and these labels.
     pub fn per_model_and<At>(self, keys: impl Keys<L, At>) -> Expr {
         self.group([MODEL.to_vec(), keys.names()].concat())
@@ -116,7 +124,13 @@ impl<L> Grouping<L> {
         match self.shape {
             Shape::Plain(operator) => {
                 let argument = Box::new(source.node);
-                let unit = if operator == "count" { Unit::Count } else { unit };
+                // Flags that are added up count things.
+                let counts = operator == "count" || (operator == "sum" && unit == Unit::Flag);
+                let unit = match operator {
+                    "group" => Unit::Flag,
+                    _ if counts => Unit::Count,
+                    _ => unit,
+                };
                 let node = Node::Aggregate { operator, by: by.clone(), argument };
                 Expr::new(node, by, unit)
             }
@@ -265,6 +279,29 @@ where
     S::Metric: Buckets,
 {
     buckets_of(histogram, window).into()
+}
+
+/// Observations of at most `edge`, by the second; infinity for all of them.
+///
+/// # Panics
+///
+/// When it is not an edge of the buckets: nothing is known in between.
+pub fn observations_within<S: Selection>(
+    histogram: S,
+    edge: f64,
+    window: Window,
+) -> Vector<<S::Metric as Metric>::Labels>
+where
+    S::Metric: Buckets,
+{
+    let selector = histogram.select();
+    let info = selector.info();
+    let known = edge.is_infinite() || info.buckets.contains(&edge);
+    assert!(known, "{} has no bucket edge {edge}", info.name);
+    let le = if edge.is_infinite() { "+Inf".to_owned() } else { edge.to_string() };
+    let node = selector.with_le(le).node("_bucket", Some(window));
+    let labels = [COMMON.to_vec(), info.labels.iter().map(|label| label.name).collect()].concat();
+    Vector::new(Expr::new(node, labels, Unit::CountPerSecond).call("rate"))
 }
 
 /// Mean of what a histogram saw.

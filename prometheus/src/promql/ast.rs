@@ -53,6 +53,20 @@ pub(super) enum Matching {
     },
 }
 
+impl Matching {
+    /// The operator and how it pairs.
+    fn after(&self, operator: &str) -> String {
+        match self {
+            Self::All => operator.to_owned(),
+            Self::On(labels) => format!("{operator} on ({})", labels.join(", ")),
+            Self::OnGroupLeft { on, include } => {
+                let (on, include) = (on.join(", "), include.join(", "));
+                format!("{operator} on ({on}) group_left ({include})")
+            }
+        }
+    }
+}
+
 impl Node {
     /// The whole expression on one line.
     pub(super) fn flat(&self, scope: &Scope) -> String {
@@ -79,10 +93,10 @@ impl Node {
             Self::Aggregate { operator, by, argument } => {
                 format!("{} ({})", head(operator, by), argument.flat(scope))
             }
-            Self::Binary { left, right, .. } => format!(
+            Self::Binary { operator, matching, left, right } => format!(
                 "{} {} {}",
                 self.enclose(left, false, left.flat(scope)),
-                self.operator(),
+                matching.after(operator),
                 self.enclose(right, true, right.flat(scope)),
             ),
             Self::Number(value) => value.to_string(),
@@ -106,26 +120,12 @@ impl Node {
             Self::Aggregate { operator, by, argument } => {
                 format!("{} (\n{}\n)", head(operator, by), indent(&argument.pretty(scope)))
             }
-            Self::Binary { left, right, .. } => {
+            Self::Binary { operator, matching, left, right } => {
                 let left = self.enclose(left, false, left.pretty(scope));
                 let right = self.enclose(right, true, right.pretty(scope));
-                format!("{left}\n{} {right}", self.operator())
+                format!("{left}\n{} {right}", matching.after(operator))
             }
             Self::Select { .. } | Self::Number(_) | Self::Text(_) | Self::Raw(_) => flat,
-        }
-    }
-
-    fn operator(&self) -> String {
-        match self {
-            Self::Binary { operator, matching, .. } => match matching {
-                Matching::All => (*operator).to_owned(),
-                Matching::On(labels) => format!("{operator} on ({})", labels.join(", ")),
-                Matching::OnGroupLeft { on, include } => {
-                    let (on, include) = (on.join(", "), include.join(", "));
-                    format!("{operator} on ({on}) group_left ({include})")
-                }
-            },
-            _ => String::new(),
         }
     }
 
@@ -154,7 +154,11 @@ impl Node {
             },
             // Unknown inside, so it is enclosed wherever it stands.
             Self::Raw(_) => 0,
-            _ => 9,
+            Self::Select { .. }
+            | Self::Call { .. }
+            | Self::Aggregate { .. }
+            | Self::Number(_)
+            | Self::Text(_) => 9,
         }
     }
 

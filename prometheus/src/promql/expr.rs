@@ -26,6 +26,11 @@ impl<L> Vector<L> {
     pub(super) const fn new(expr: Expr) -> Self {
         Self { expr, labels: PhantomData }
     }
+
+    /// As an expression, for operators.
+    pub fn into_expr(self) -> Expr {
+        self.expr
+    }
 }
 
 impl<L> std::ops::Deref for Vector<L> {
@@ -141,7 +146,7 @@ impl Expr {
     fn binary(self, operator: &'static str, matching: Matching, right: Self) -> Self {
         let labels = match &matching {
             // A plain number on one side leaves the labels of the other.
-            Matching::All if matches!(self.node, Node::Number(_)) => right.labels.clone(),
+            Matching::All if self.labels.is_empty() => right.labels.clone(),
             Matching::On(labels) if !matches!(operator, "and" | "or" | "unless") => labels.clone(),
             Matching::OnGroupLeft { include, .. } => [self.labels.as_slice(), include].concat(),
             Matching::All | Matching::On(_) => self.labels,
@@ -238,14 +243,19 @@ impl Expr {
     ///
     /// When this is not one.
     pub fn offset(mut self, by: Window) -> Self {
-        match &mut self.node {
-            Node::Select { offset, .. } => *offset = Some(by),
-            Node::Call { arguments, .. } => match arguments.as_mut_slice() {
-                [Node::Select { offset, .. }] => *offset = Some(by),
-                _ => panic!("only a selector can have an offset"),
-            },
-            _ => panic!("only a selector can have an offset"),
-        }
+        let selector = match &mut self.node {
+            Node::Call { arguments, .. } => arguments.first_mut(),
+            node @ Node::Select { .. } => Some(node),
+            Node::Aggregate { .. }
+            | Node::Binary { .. }
+            | Node::Number(_)
+            | Node::Text(_)
+            | Node::Raw(_) => None,
+        };
+        let Some(Node::Select { offset, .. }) = selector else {
+            panic!("only a selector can have an offset");
+        };
+        *offset = Some(by);
         self
     }
 
@@ -256,6 +266,15 @@ impl Expr {
         let mut labels = self.labels;
         labels.push(label);
         Self { node: Node::Call { function: "label_replace", arguments }, labels, unit: self.unit }
+    }
+
+    /// The same aggregation by other labels.
+    pub(super) fn regrouped(mut self, labels: Vec<&'static str>) -> Self {
+        if let Node::Aggregate { by, .. } = &mut self.node {
+            by.clone_from(&labels);
+            self.labels = labels;
+        }
+        self
     }
 
     pub(super) fn call(self, function: &'static str) -> Self {

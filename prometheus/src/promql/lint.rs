@@ -105,7 +105,17 @@ fn collect(expr: &Expr, names: &mut Vec<String>) {
     match expr {
         Expr::VectorSelector(selector) => add(selector),
         Expr::MatrixSelector(selector) => add(&selector.vs),
-        _ => children(expr).into_iter().for_each(|child| collect(child, names)),
+        Expr::Aggregate(_)
+        | Expr::Unary(_)
+        | Expr::Binary(_)
+        | Expr::Paren(_)
+        | Expr::Subquery(_)
+        | Expr::NumberLiteral(_)
+        | Expr::StringLiteral(_)
+        | Expr::Call(_)
+        | Expr::Extension(_) => {
+            children(expr).into_iter().for_each(|child| collect(child, names));
+        }
     }
 }
 

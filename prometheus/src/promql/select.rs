@@ -150,7 +150,7 @@ pub trait Selection: Sized {
     }
 
     /// Only series without this value.
-    fn is_not<L: Label, At>(self, value: L) -> Selector<Self::Metric>
+    fn without<L: Label, At>(self, value: L) -> Selector<Self::Metric>
     where
         <Self::Metric as Metric>::Labels: Has<L, At>,
     {
@@ -191,6 +191,11 @@ impl<M: Metric> Selector<M> {
     fn with(mut self, label: &'static str, operator: &'static str, value: String) -> Self {
         self.matchers.push(Matcher::new(label, operator, value));
         self
+    }
+
+    /// Only this bucket.
+    pub(super) fn with_le(self, edge: String) -> Self {
+        self.with("le", "=", edge)
     }
 
     /// The declaration.

@@ -42,6 +42,10 @@ fn texts() {
             "sum by (outcome) (rate(sightline_request_duration_seconds_count[5m]))",
         ),
         (
+            sum(observations_within(server::TIME_TO_FIRST_TOKEN, 30.0, Window::M5)).total(),
+            "sum (rate(sightline_time_to_first_token_seconds_bucket{le=\"30\"}[5m]))",
+        ),
+        (
             topk(3, sum(server::KV_POOL_USED_BYTES).by((Pool::KEY, Tier::KEY))),
             "topk(3, sum by (pool, tier) (sightline_kv_pool_used_bytes))",
         ),
@@ -140,6 +144,12 @@ fn grouping_an_expression_by_what_it_lacks_is_a_mistake() {
 }
 
 #[test]
+#[should_panic(expected = "has no bucket edge 31")]
+fn nothing_is_known_between_edges() {
+    observations_within(server::TIME_TO_FIRST_TOKEN, 31.0, Window::M5);
+}
+
+#[test]
 fn durations() {
     let text = [0, 15, 60, 90, 3600, 5400, 86_400].map(duration);
     assert_eq!(text, ["0s", "15s", "1m", "1m30s", "1h", "1h30m", "1d"]);
@@ -194,7 +204,7 @@ mod linting {
     fn lets_right_ones_pass() {
         let fine = [
             "sum by (le) (rate(sightline_http_request_duration_seconds_bucket[$__rate_interval]))",
-            "sightline_queue_requests{queue=~\"waiting|bootstrap|retracted\",cluster=~\"$cluster\"}",
+            "sightline_queue_requests{queue=~\"waiting|bootstrap\",cluster=~\"$cluster\"}",
             "sightline_queue_requests{queue=~\"$queue\"}",
             "ALERTS{alertstate=\"firing\",severity=\"critical\"}",
             "increase(sightline_forward_busy_seconds_total{tp_rank=\"0\"}[1h]) > 5",

@@ -1,0 +1,155 @@
+//! Alert and recording rules as data, and the rule files made from them.
+//!
+//! Expressions come from `promql`, thresholds from `slo`. Every alert names the section of
+//! `runbook.md` that explains it and the panel that shows it. The rules are the same for every
+//! deployment: values of roles to come (`promql::LATER`) cost nothing where they do not occur.
+//! Who is told of an alert is not decided here.
+
+mod availability;
+mod kv;
+mod recording;
+mod saturation;
+mod slo_rules;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+use crate::promql::{Expr, Recorded};
+
+/// Scrape jobs of serving processes, as a regular expression on `job`.
+pub const SERVING_JOBS: &str = "sightline-(prefill|decode|router|unified)";
+
+/// How loud an alert is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// For the record: the alert that proves the path of alerts.
+    None,
+    /// A ticket.
+    Warning,
+    /// A page.
+    Critical,
+}
+
+impl Severity {
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// Place of an alert in the order of causes; a lower layer's cause mutes higher ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layer {
+    /// A process that does not work.
+    Process,
+    /// A queue that holds more than its process can do.
+    Queue,
+    /// What is seen from outside.
+    Symptom,
+}
+
+impl Layer {
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Queue => "queue",
+            Self::Symptom => "symptom",
+        }
+    }
+}
+
+/// A panel: slug of its board and its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Panel {
+    /// Board, with the product's prefix as in its address.
+    pub board: &'static str,
+    /// Panel on it.
+    pub panel: &'static str,
+}
+
+/// An alert.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Alert {
+    /// Name.
+    pub name: &'static str,
+    /// Fires for each series that this yields.
+    pub expr: Expr,
+    /// For how long it must, in seconds; 0 for at once.
+    pub hold_seconds: u32,
+    /// Severity.
+    pub severity: Severity,
+    /// Layer; none for what neither mutes nor is muted.
+    pub layer: Option<Layer>,
+    /// Whether it mutes what follows from it.
+    pub root_cause: bool,
+    /// One line, with templates of Prometheus.
+    pub summary: &'static str,
+    /// Section of the runbook.
+    pub runbook: &'static str,
+    /// Panel that shows what it is about; the watchdog has none.
+    pub panel: Option<Panel>,
+    /// Limit that the panel draws as a line, in the panel's unit.
+    pub threshold: Option<f64>,
+}
+
+/// A rule that records a series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// The series.
+    pub series: Recorded,
+    /// Its value.
+    pub expr: Expr,
+}
+
+/// Rules that are evaluated one after the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// Name.
+    pub name: &'static str,
+    /// Seconds between evaluations; the default of Prometheus without.
+    pub interval_seconds: Option<u32>,
+    /// Recording rules, in an order in which each finds what it needs.
+    pub recordings: Vec<Recording>,
+    /// Alerts.
+    pub alerts: Vec<Alert>,
+}
+
+/// All groups; the recording group is first, because all others read what it makes.
+pub fn groups() -> Vec<Group> {
+    let alerting =
+        |name, alerts| Group { name, interval_seconds: None, recordings: Vec::new(), alerts };
+    vec![
+        Group {
+            name: "sightline.recording",
+            interval_seconds: Some(15),
+            recordings: recording::rules(),
+            alerts: Vec::new(),
+        },
+        alerting("sightline.saturation", saturation::alerts()),
+        alerting("sightline.slo", slo_rules::alerts()),
+        alerting("sightline.kv", kv::alerts()),
+        alerting("sightline.availability", availability::alerts()),
+    ]
+}
+
+/// All alerts.
+pub fn alerts() -> Vec<Alert> {
+    groups().into_iter().flat_map(|group| group.alerts).collect()
+}
+
+/// Rule files by name, relative to `prometheus/rules`; byte for byte the same for the same catalog.
+pub fn rule_files() -> Vec<(String, String)> {
+    vec![("server.yml".to_owned(), yaml::write(&groups(), yaml::Annotations::Keep))]
+}
+
+/// `rule_files` without annotations, for rule tests: they compare labels and times, and a summary
+/// may be reworded without touching a scenario.
+pub fn rule_files_for_tests() -> Vec<(String, String)> {
+    vec![("server.yml".to_owned(), yaml::write(&groups(), yaml::Annotations::Drop))]
+}

@@ -1,0 +1,149 @@
+//! Recording rules: what several alerts and panels look at.
+
+use super::Recording;
+use crate::def::Label;
+use crate::labels::*;
+use crate::promql::recorded as r;
+use crate::promql::{
+    Expr, MODEL, Recorded, Selection, Window, bucket_rate, clamp_min, group, increase,
+    last_over_time, max, quantile_of, quotient_of, rate, ratio, sum,
+};
+use crate::server as m;
+use crate::slo;
+
+/// Queues whose requests still wait for their prefill; a request in one of the others has it.
+const BEFORE_PREFILL: &str = "waiting|bootstrap|retracted";
+/// Those of them that count against the limits of admission.
+const LIMITED: &str = "waiting|bootstrap";
+
+pub(super) fn rules() -> Vec<Recording> {
+    [capacity(), queues(), admission(), pools(), clients(), objectives()].concat()
+}
+
+fn rule(series: Recorded, expr: Expr) -> Recording {
+    Recording { series, expr }
+}
+
+/// Keeps the series of the one role that sees what the client of a model sees.
+pub(super) fn observed(expr: impl Into<Expr>) -> Expr {
+    let on = ["cluster", "model_name", "engine_role"];
+    expr.into().joined(&on, r::OBSERVER_ROLE)
+}
+
+fn capacity() -> Vec<Recording> {
+    let computed = rate(m::PROMPT_TOKENS.is(PromptSource::Computed), Window::M5);
+    let busy = rate(m::FORWARD_BUSY_SECONDS.any_of(&[Phase::Prefill, Phase::Mixed]), Window::M5);
+    let per_rank = sum(busy).per_instance_and(TpRank::KEY);
+    // By busy second, and only where enough of the window was busy: what the device can do, not
+    // what was asked of it.
+    let trusted = r::PREFILL_BUSY.get().above(slo::CAPACITY_MIN_BUSY_RATIO);
+    vec![
+        rule(r::PROMPT_TOKENS_COMPUTED, sum(computed).per_instance()),
+        rule(r::PREFILL_BUSY, max(per_rank).per_instance()),
+        rule(r::PREFILL_CAPACITY, quotient_of(r::PROMPT_TOKENS_COMPUTED, trusted)),
+    ]
+}
+
+fn queues() -> Vec<Recording> {
+    let queue = Queue::KEY;
+    let pending = m::QUEUE_PENDING_UNCACHED_TOKENS.matching(queue, BEFORE_PREFILL);
+    let requests = m::QUEUE_REQUESTS.matching(queue, BEFORE_PREFILL);
+    let oldest = m::QUEUE_OLDEST_REQUEST_AGE.matching(queue, BEFORE_PREFILL);
+    // The last trusted capacity stands in while the server is quiet.
+    let rate = r::PREFILL_CAPACITY.get().or(r::PREFILL_CAPACITY.last_over(Window::H6));
+    let drain = quotient_of(
+        r::PENDING_UNCACHED_TOKENS,
+        clamp_min(rate, slo::CAPACITY_FLOOR_TOKENS_PER_SECOND),
+    );
+    let of_requests = ratio(
+        sum(m::QUEUE_REQUESTS.matching(queue, LIMITED)).per_instance(),
+        max(m::ADMISSION_QUEUE_LIMIT_REQUESTS).per_instance(),
+    );
+    let of_tokens = ratio(
+        sum(m::QUEUE_PENDING_UNCACHED_TOKENS.matching(queue, LIMITED)).per_instance(),
+        max(m::ADMISSION_QUEUE_LIMIT_TOKENS).per_instance(),
+    );
+    let fill = of_requests.labelled("limit", "requests").or(of_tokens.labelled("limit", "tokens"));
+    vec![
+        rule(r::PENDING_UNCACHED_TOKENS, sum(pending).per_instance()),
+        rule(r::QUEUED_REQUESTS, sum(requests).per_instance()),
+        rule(r::QUEUE_OLDEST_AGE, max(oldest).per_instance()),
+        rule(r::QUEUE_DRAIN, drain),
+        rule(r::QUEUE_FILL, fill),
+    ]
+}
+
+fn admission() -> Vec<Recording> {
+    // Neither a wrong request nor a planned stop is a lack of capacity.
+    let ours = [RejectReason::Invalid, RejectReason::Draining];
+    let refused = || rate(m::REQUESTS_REJECTED.none_of(&ours), Window::M5);
+    let offered: Expr = rate(m::REQUESTS_ADMITTED, Window::M5).into_expr().or(refused());
+    vec![
+        rule(r::REFUSED, sum(refused()).per_instance()),
+        rule(r::REFUSED_RATIO, ratio(r::REFUSED, sum(offered).per_instance())),
+    ]
+}
+
+fn pools() -> Vec<Recording> {
+    let pool = (Tier::KEY, Pool::KEY);
+    let capacity = || sum(m::KV_POOL_CAPACITY_BYTES).per_instance_and(pool);
+    let used = sum(m::KV_POOL_USED_BYTES).per_instance_and(pool);
+    let active = sum(m::KV_POOL_USED_BYTES.is(SlotState::Active)).per_instance_and(pool);
+    let live = sum(m::ENGINE_STATE.matching(EngineState::KEY, "ready|draining|sleeping"));
+    let role = (Cluster::KEY, Role::KEY, ModelName::KEY);
+    vec![
+        rule(r::POOL_USED, ratio(used, capacity())),
+        rule(r::POOL_ACTIVE, ratio(active, capacity())),
+        rule(r::LIVE_REPLICAS, live.by(role)),
+    ]
+}
+
+fn clients() -> Vec<Recording> {
+    // Each role counts the same request, so exactly one is looked at: the one nearest the client.
+    let reports = |role: &str| {
+        let seen = m::SLO_REQUESTS.matching(Role::KEY, role);
+        let by = (Cluster::KEY, ModelName::KEY, Role::KEY);
+        group(last_over_time(seen, Window::M15)).by(by)
+    };
+    let observer =
+        reports("router").or_on(MODEL, reports("unified")).or_on(MODEL, reports("decode"));
+    let offered: Expr = rate(m::REQUESTS_ADMITTED, Window::M5)
+        .into_expr()
+        .or(rate(m::REQUESTS_REJECTED, Window::M5));
+    let p99 = |buckets: Expr| quantile_of(0.99, observed(buckets)).per_model();
+    let served = || m::HTTP_REQUESTS.matching(Route::KEY, "/v1/.*");
+    let failed = || served().matching(StatusCode::KEY, "5..");
+    let errors = ratio(
+        sum(observed(rate(failed(), Window::M1))).per_model(),
+        sum(observed(rate(served(), Window::M1))).per_model(),
+    );
+    let count = sum(observed(increase(failed(), Window::M5))).per_model();
+    vec![
+        rule(r::OBSERVER_ROLE, observer),
+        rule(r::OFFERED, sum(observed(offered)).per_model()),
+        rule(r::TTFT_P99, p99(bucket_rate(m::TIME_TO_FIRST_TOKEN, Window::M5))),
+        rule(r::ITL_P99, p99(bucket_rate(m::INTER_TOKEN_LATENCY, Window::M5))),
+        rule(r::ERROR_RATIO, errors.labelled("kind", "http_5xx")),
+        rule(r::ERROR_COUNT, count.labelled("kind", "http_5xx")),
+    ]
+}
+
+fn objectives() -> Vec<Recording> {
+    let bad = || m::SLO_REQUESTS.is(SloResult::Bad);
+    let by = Slo::KEY;
+    let share = |window| {
+        ratio(
+            sum(observed(rate(bad(), window))).per_model_and(by),
+            sum(observed(rate(m::SLO_REQUESTS, window))).per_model_and(by),
+        )
+    };
+    let missed = |window| sum(observed(increase(bad(), window))).per_model_and(by);
+    vec![
+        rule(r::SLO_BAD_M5, share(Window::M5)),
+        rule(r::SLO_BAD_M30, share(Window::M30)),
+        rule(r::SLO_BAD_H1, share(Window::H1)),
+        rule(r::SLO_BAD_H6, share(Window::H6)),
+        rule(r::SLO_BAD_COUNT_H1, missed(Window::H1)),
+        rule(r::SLO_BAD_COUNT_H6, missed(Window::H6)),
+    ]
+}

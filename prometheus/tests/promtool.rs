@@ -1,0 +1,154 @@
+//! What Prometheus' own tool says of what is made here: the page, the rules, their scenarios, the
+//! configuration.
+//!
+//! Without `promtool` the tests say so and pass; with `CI=1` in the environment they fail.
+
+#![expect(clippy::print_stdout, reason = "says what was skipped and how much was tested")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use metric_catalog::alerts;
+
+#[expect(clippy::disallowed_methods, reason = "a switch of these tests only")]
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "0")
+}
+
+/// The tool, or none where it is not installed.
+fn promtool() -> Option<Command> {
+    if Command::new("promtool").arg("--version").output().is_ok() {
+        return Some(Command::new("promtool"));
+    }
+    assert!(!in_ci(), "promtool is missing: install Debian's package prometheus");
+    println!("SKIP: promtool is not installed");
+    None
+}
+
+fn assert_success(what: &str, output: &Output) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{what}:\n{}\n{}", text(&output.stdout), text(&output.stderr));
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// An empty folder below the target folder.
+fn scratch(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if path.exists() {
+        std::fs::remove_dir_all(&path).expect("the last run's folder can go");
+    }
+    std::fs::create_dir_all(&path).expect("the target folder can be written");
+    path
+}
+
+#[cfg(feature = "install")]
+#[test]
+fn page_passes_the_linter() {
+    use std::io::Write;
+
+    use metric_catalog::install::Registry;
+    use metric_catalog::labels::{Format, Kernel, Op, Role};
+    use metric_catalog::server;
+
+    let Some(mut promtool) = promtool() else { return };
+    let registry = Registry::new(Role::Unified, "some/model").expect("the catalog can be exported");
+    let kernel = (Op::new("qkv"), Format::new("q4_1"), Kernel::new("avx2"));
+    registry.gauge(server::KERNEL_INFO, kernel).set(1.0);
+    registry.histogram(server::INTER_TOKEN_LATENCY, ()).record(0.02);
+    let mut child = promtool
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool starts");
+    let mut input = child.stdin.take().expect("piped");
+    input.write_all(registry.render().as_bytes()).expect("promtool reads its input");
+    drop(input);
+    let output = child.wait_with_output().expect("promtool ends");
+    assert_success("promtool check metrics", &output);
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn rules_and_configuration_load() {
+    let Some(mut promtool) = promtool() else { return };
+    let config = folder().join("prometheus.yml");
+    let output = promtool.args(["check", "config"]).arg(config).output().expect("promtool runs");
+    assert_success("promtool check config", &output);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rules: usize =
+        alerts::groups().iter().map(|group| group.recordings.len() + group.alerts.len()).sum();
+    assert!(text.contains(&format!("SUCCESS: {rules} rules found")), "{text}");
+}
+
+/// Each file of scenarios, against the rules of this build without annotations.
+#[test]
+fn scenarios_pass() {
+    if promtool().is_none() {
+        return;
+    }
+    let scratch = scratch("scenarios");
+    for (name, text) in alerts::rule_files_for_tests() {
+        std::fs::write(scratch.join(name), text).expect("the scratch folder can be written");
+    }
+    let mut running = Vec::new();
+    let mut scenarios = String::new();
+    for entry in std::fs::read_dir(folder().join("rules/tests")).expect("there are scenarios") {
+        let path = entry.expect("the folder can be read").path();
+        let copy = scratch.join(path.file_name().expect("a file has a name"));
+        let text = std::fs::read_to_string(&path).expect("scenarios are text");
+        std::fs::write(&copy, &text).expect("the scratch folder can be written");
+        scenarios.push_str(&text);
+        let child = Command::new("promtool")
+            .args(["test", "rules"])
+            .arg(&copy)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("promtool starts");
+        running.push((copy, child));
+    }
+    for (path, child) in running {
+        let output = child.wait_with_output().expect("promtool ends");
+        assert_success(&path.display().to_string(), &output);
+    }
+    every_alert_fires_in_one(&scenarios);
+}
+
+/// An alert that no scenario sees fire is not tested.
+fn every_alert_fires_in_one(scenarios: &str) {
+    let cases = scenarios.matches("  - interval:").count();
+    let checks = scenarios.matches("eval_time:").count();
+    println!("{cases} scenarios with {checks} checks");
+    for alert in alerts::alerts() {
+        let entry = format!("alertname: {}\n        exp_alerts:\n          - ", alert.name);
+        assert!(scenarios.contains(&entry), "{} fires in no scenario", alert.name);
+    }
+}
+
+/// The scrape configuration and the rules speak of the same jobs.
+#[test]
+fn jobs_are_those_of_the_rules() {
+    let text = std::fs::read_to_string(folder().join("prometheus.yml")).expect("it is there");
+    let jobs: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- job_name: sightline-"))
+        .collect();
+    let roles: Vec<_> =
+        metric_catalog::labels::Role::ALL.iter().map(|role| role.as_str()).collect();
+    assert_eq!(jobs, roles);
+    for role in roles {
+        let inside = |text: &str| text.split(['(', '|', ')']).any(|part| part == role);
+        assert!(inside(alerts::SERVING_JOBS), "{role}");
+    }
+    let settings = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    for line in settings {
+        assert!(!line.contains("engine_role:") && !line.contains("model_name:"), "{line}");
+    }
+    assert_eq!(text.matches("          cluster: ").count(), jobs.len());
+    assert_eq!(text.matches("          node: ").count(), jobs.len());
+}

@@ -111,8 +111,10 @@ pub fn state_timeline(slug: &str) -> Blank {
 /// Labels of the result as columns: label and heading.
 #[must_use]
 pub fn table(slug: &str, columns: &[(&str, &str)]) -> Blank {
-    let column =
-        |&(label, title): &(&str, &str)| Column { label: label.to_owned(), title: title.to_owned() };
+    let column = |&(label, title): &(&str, &str)| Column {
+        label: label.to_owned(),
+        title: title.to_owned(),
+    };
     draft(slug, Kind::Table(columns.iter().map(column).collect()))
 }
 
@@ -223,7 +225,8 @@ impl<T, D, U> Draft<T, D, U> {
         self
     }
 
-    /// Says that this panel explains an alert, by name.
+    /// Says that this panel also explains an alert, by name; the alerts whose own panel it is need
+    /// not be said.
     #[must_use]
     pub fn alert(mut self, name: &str) -> Self {
         self.panel.alerts.push(name.to_owned());

@@ -245,7 +245,10 @@ mod tests {
         let new = board(json!([{"id": 1, "panels": [{"id": 9, "title": "New"}]}]), json!({}));
         assert_eq!(
             lines(&old, &new),
-            ["sightline-queue: panel queue-depth: removed", "sightline-queue: panel 9 (New): added"]
+            [
+                "sightline-queue: panel queue-depth: removed",
+                "sightline-queue: panel 9 (New): added"
+            ]
         );
     }
 }

@@ -1,10 +1,18 @@
-//! Addresses that panels, boards and rules point to. Relative, so that they hold behind any host.
+//! Addresses that panels, boards and rules point to, and what connects panels with alerts.
+//!
+//! Addresses are relative, so that they hold behind any host name.
+
+use metric_catalog::alerts::{Alert, alerts};
+use std::sync::LazyLock;
 
 /// The tag that all our boards carry.
 pub const TAG: &str = "sightline";
 
 /// The runbook, as Grafana serves it from its public folder.
 pub const RUNBOOK: &str = "/public/sightline/runbook.md";
+
+/// The alerts of the catalog, made once.
+static ALERTS: LazyLock<Vec<Alert>> = LazyLock::new(alerts);
 
 /// A dashboard.
 #[must_use]
@@ -18,14 +26,27 @@ pub fn runbook(anchor: &str) -> String {
     format!("{RUNBOOK}#{anchor}")
 }
 
-/// The runbook section of an alert, by the alert's name.
+/// Every alert.
 #[must_use]
-pub fn anchor_of(_alert: &str) -> Option<&'static str> {
-    None
+pub fn all_alerts() -> &'static [Alert] {
+    &ALERTS
 }
 
-/// Whether the runbook has such a section.
+/// The alert of that name.
 #[must_use]
-pub fn is_anchor(_anchor: &str) -> bool {
-    true
+pub fn alert(name: &str) -> Option<&'static Alert> {
+    ALERTS.iter().find(|alert| alert.name == name)
+}
+
+/// Alerts that point to a panel.
+pub fn alerts_of(uid: &str, slug: &str) -> impl Iterator<Item = &'static Alert> {
+    ALERTS
+        .iter()
+        .filter(move |alert| alert.panel.is_some_and(|p| p.board == uid && p.panel == slug))
+}
+
+/// Whether the runbook has such a section: every alert's is one.
+#[must_use]
+pub fn is_anchor(anchor: &str) -> bool {
+    ALERTS.iter().any(|alert| alert.runbook == anchor)
 }

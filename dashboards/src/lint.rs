@@ -49,6 +49,8 @@ pub enum Lint {
     L15,
     /// `PromQL` newer than the oldest Prometheus that we promise.
     L16,
+    /// A grouping by a label that was lost before, or sides of an operator that cannot pair.
+    L17,
     /// A refresh shorter than the scrape interval.
     L18,
     /// A division that can give NaN where one value is shown.
@@ -78,6 +80,7 @@ impl Lint {
             Self::L14 => "L14",
             Self::L15 => "L15",
             Self::L16 => "L16",
+            Self::L17 => "L17",
             Self::L18 => "L18",
             Self::L19 => "L19",
             Self::L20 => "L20",

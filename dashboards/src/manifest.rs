@@ -7,7 +7,7 @@ use crate::usage;
 use crate::write::canonical_json;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Path from the root of the repository.
 pub const PATH: &str = "dashboards/manifest.json";
@@ -34,8 +34,8 @@ pub struct Entry {
     pub file: String,
     /// Size in bytes.
     pub bytes: usize,
-    /// Panels without headings.
-    pub panels: usize,
+    /// Ids of rows and panels by slug: alerts and links name panels by slug.
+    pub panels: BTreeMap<String, u32>,
     /// Queries.
     pub queries: usize,
     /// Metrics and recorded series that the queries read.
@@ -51,7 +51,7 @@ impl From<&Board> for Entry {
             rev: board.rev.clone(),
             file: board.path(),
             bytes: board.json.len(),
-            panels: board.ir.panels().count(),
+            panels: board.slugs().into_iter().map(|(id, slug)| (slug, id)).collect(),
             queries: queries().count(),
             metrics: queries().flat_map(|query| usage::series_in(&query.expr)).collect(),
         }

@@ -95,7 +95,7 @@ pub fn all(lock: &PanelsLock) -> Result<Output, PlacementError> {
     artifacts.push(Artifact { path: manifest::PATH.to_owned(), text: manifest::render(&entries) });
     artifacts.push(Artifact { path: LOCK.to_owned(), text: lock.to_toml() });
     artifacts.extend(provision::artifacts());
-    artifacts.extend(rules::artifacts(&lock));
+    artifacts.extend(rules::artifacts());
     artifacts.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(Output { boards, artifacts })
 }

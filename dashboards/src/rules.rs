@@ -1,11 +1,13 @@
-//! The Prometheus rule files. Their content is the metric catalog's; this adds the panel that each
-//! alert points to, whose number only `panels.lock` knows.
+//! The Prometheus rule files. Their content is the metric catalog's; only their place is known here.
 
-use crate::ids::PanelsLock;
 use crate::output::Artifact;
+
+/// Folder of the rule files, from the root of the repository.
+pub const FOLDER: &str = "prometheus/rules";
 
 /// The files.
 #[must_use]
-pub fn artifacts(_lock: &PanelsLock) -> Vec<Artifact> {
-    Vec::new()
+pub fn artifacts() -> Vec<Artifact> {
+    let file = |(name, text)| Artifact { path: format!("{FOLDER}/{name}"), text };
+    metric_catalog::alerts::rule_files().into_iter().map(file).collect()
 }

@@ -36,7 +36,7 @@ pub fn render(
     for (section, places) in board.sections.iter().zip(&placement.sections) {
         let children: Vec<Panel> = (section.lines.iter().flat_map(|line| &line.panels))
             .zip(places.placed.panels.iter().zip(&places.ids))
-            .map(|(panel, (grid, id))| panel::render(panel, *grid, *id))
+            .map(|(panel, (grid, id))| panel::render(&board.uid, panel, *grid, *id))
             .collect();
         panels.extend(row(section, places.row_id, places.placed.row, children));
     }

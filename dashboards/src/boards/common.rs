@@ -1,8 +1,6 @@
 //! What all boards share: variables, annotations, frequent expressions.
 
-use crate::ir::{
-    Annotation, Color, Dashboard, Section, Variable, VariableSource,
-};
+use crate::ir::{Annotation, Color, Dashboard, Section, Variable, VariableSource};
 use crate::provision::DATASOURCE_UID;
 use crate::variables::SCOPE;
 use metric_catalog::def::{Metric, Unit};
@@ -22,7 +20,12 @@ const ALL: &[&str] = &[OVERVIEW, QUEUE, KV_POOLS];
 const ALERT_SCOPE: &str = r#"cluster=~"$cluster",model_name=~"$model_name|""#;
 
 /// A board with the variables, annotations and links of all boards.
-pub(super) fn board(uid: &str, title: &str, description: &str, sections: Vec<Section>) -> Dashboard {
+pub(super) fn board(
+    uid: &str,
+    title: &str,
+    description: &str,
+    sections: Vec<Section>,
+) -> Dashboard {
     Dashboard {
         uid: uid.to_owned(),
         title: format!("Sightline / {title}"),
@@ -107,9 +110,8 @@ pub(super) fn firing_alerts() -> Expr {
 
 /// One series for each alert: 1 while pending, 2 while firing; a single one at 0 when there is none.
 pub(super) fn alert_states() -> Expr {
-    let select = |state: &str| {
-        format!(r#"ALERTS{{alertstate="{state}",severity!="none",{ALERT_SCOPE}}}"#)
-    };
+    let select =
+        |state: &str| format!(r#"ALERTS{{alertstate="{state}",severity!="none",{ALERT_SCOPE}}}"#);
     let text = format!(
         r#"max by (alertname) ({} or {} * 2) or on () label_replace(vector(0), "alertname", "no alert", "", "")"#,
         select("pending"),
@@ -118,14 +120,11 @@ pub(super) fn alert_states() -> Expr {
     raw(&text, &["alertname"], Unit::Flag)
 }
 
-/// Targets of the chosen processes that answer, or do not.
-pub(super) fn targets(condition: &str) -> Expr {
-    let text = format!(
-        r#"count(up{{cluster=~"$cluster",job=~"$job",instance=~"$instance"}} {condition}) or vector(0)"#
-    );
-    raw(&text, &[], Unit::Count)
+/// Processes of the choice that answer a scrape; 0 when none does.
+pub(super) fn targets_up() -> Expr {
+    let text = r#"sum(up{cluster=~"$cluster",job=~"$job",instance=~"$instance"}) or vector(0)"#;
+    raw(text, &[], Unit::Count)
 }
 
 /// The legend of a series for each process.
 pub(super) const INSTANCE: &str = "{{instance}}";
-

@@ -3,9 +3,10 @@
 use super::common;
 use crate::build::{bar_gauge, line, section, stat, table, time_series};
 use crate::ir::{Color, Dashboard, Line, Section, Stack};
+use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{
-    Instance, Layers, Layout, PageTokens, Pool, PreemptedKind, SlotBytes, SlotState,
+    Instance, Layers, Layout, PageTokens, Pool, PreemptReason, PreemptedKind, SlotBytes, SlotState,
     Tier,
 };
 use metric_catalog::promql::{Window, max, rate, recorded, sum};
@@ -32,7 +33,7 @@ fn now() -> Section {
     let stats = line(
         5,
         vec![
-            bar_gauge("pool-active")
+            bar_gauge("pool-active-now")
                 .title("Pinned by live requests")
                 .describe(
                     "Share of each pool that live requests pin. From the threshold on, the next \
@@ -66,6 +67,7 @@ fn now() -> Section {
                 )
                 .unit(Unit::CountPerSecond)
                 .query(failures, "failed")
+                .allow(Lint::L05, "the last five minutes, whatever range is shown")
                 .threshold(slo::RETRACTIONS_PER_SECOND, Color::Orange)
                 .into(),
         ],
@@ -81,7 +83,7 @@ fn shares() -> Line {
     line(
         9,
         vec![
-            time_series("pool-used-ratio")
+            time_series("pool-active")
                 .title("Pool fill")
                 .describe(
                     "Share of each pool in use, and the part that live requests pin. A pool full \
@@ -94,7 +96,6 @@ fn shares() -> Line {
                 .max(1.0)
                 .threshold(slo::POOL_ACTIVE_RATIO, Color::Orange)
                 .threshold_lines()
-                .alert("DevicePoolExhausted")
                 .into(),
             time_series("running-against-pool")
                 .title("Running requests")
@@ -164,6 +165,20 @@ fn pressure() -> Section {
                 )
                 .unit(Unit::CountPerSecond)
                 .query(failures, POOL)
+                .into(),
+            time_series("preemptions")
+                .title("Preemptions")
+                .describe(
+                    "Running requests that lost their pages and wait again. Above the line the \
+                     running limit is too large for the pool: lower it.",
+                )
+                .unit(Unit::CountPerSecond)
+                .query(
+                    sum(rate(server::PREEMPTIONS, NOW)).by((Instance::KEY, PreemptReason::KEY)),
+                    "{{reason}} {{instance}}",
+                )
+                .threshold(slo::RETRACTIONS_PER_SECOND, Color::Orange)
+                .threshold_lines()
                 .into(),
             time_series("preempted-tokens")
                 .title("Preempted tokens")

@@ -5,6 +5,7 @@ mod detail;
 use super::common;
 use crate::build::{line, section, stat, time_series};
 use crate::ir::{Color, Dashboard, Line, Section, Stack};
+use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{
     EngineState, Instance, Outcome, Queue, Route, Slo, SloResult, StatusCode,
@@ -69,16 +70,16 @@ fn stats_of_service() -> Line {
                 .threshold(1.0, Color::Red)
                 .background()
                 .into(),
-            stat("targets-down")
-                .title("Targets down")
+            stat("targets-up")
+                .title("Targets up")
                 .describe(
-                    "Processes that do not answer a scrape. Their series end, so no other panel \
-                     shows them: look at the process on its host.",
+                    "Processes that answer a scrape. The series of one that does not end, so no \
+                     other panel shows it: look at the process on its host.",
                 )
                 .unit(Unit::Count)
-                .query(common::targets("== 0"), "down")
-                .threshold(1.0, Color::Red)
-                .alert("TargetDown")
+                .query(common::targets_up(), "up")
+                .base(Color::Red)
+                .threshold(1.0, Color::Green)
                 .into(),
             stat("slo-good")
                 .title("Within objectives")
@@ -89,6 +90,7 @@ fn stats_of_service() -> Line {
                 )
                 .unit(Unit::Ratio)
                 .query(good, "good")
+                .allow(Lint::L05, "the last five minutes, whatever range is shown")
                 .no_value("no traffic")
                 .max(1.0)
                 .decimals(1)
@@ -112,7 +114,8 @@ fn stats_of_service() -> Line {
 }
 
 fn stats_of_load() -> Line {
-    let offered = sum(rate(server::REQUESTS_ADMITTED, NOW)).total()
+    let offered = sum(rate(server::REQUESTS_ADMITTED, NOW))
+        .total()
         .plus(sum(rate(server::REQUESTS_REJECTED, NOW)).total());
     line(
         4,
@@ -173,7 +176,7 @@ fn objectives() -> Section {
                 .threshold_lines()
                 .span(10)
                 .into(),
-            time_series("slo-burn")
+            time_series("slo-bad")
                 .title("Error budget burn")
                 .describe(
                     "Share of requests that missed an objective, over four windows. Both the 1 h \
@@ -190,8 +193,6 @@ fn objectives() -> Section {
                 .threshold(slo::SLO_BAD_SLOW_RATIO, Color::Orange)
                 .threshold(slo::SLO_BAD_FAST_RATIO, Color::Red)
                 .threshold_lines()
-                .alert("SloBudgetBurnFast")
-                .alert("SloBudgetBurnSlow")
                 .span(10)
                 .into(),
             stat("slo-objectives")
@@ -213,6 +214,16 @@ fn traffic() -> Section {
     let requests = line(
         8,
         vec![
+            time_series("offered")
+                .title("Offered requests")
+                .describe(
+                    "Inference requests that arrive, by model, refused ones included. A drop to 0 \
+                     after steady traffic is on the way here: name service, balancer, client.",
+                )
+                .unit(Unit::RequestsPerSecond)
+                .query(recorded::OFFERED.get(), "{{model_name}}")
+                .no_value("no traffic")
+                .into(),
             time_series("http-requests")
                 .title("HTTP responses")
                 .describe(
@@ -221,11 +232,12 @@ fn traffic() -> Section {
                 )
                 .unit(Unit::RequestsPerSecond)
                 .query(
-                    sum(rate(server::HTTP_REQUESTS, NOW)).by((Route::KEY, StatusCode::KEY)).above(0.0),
+                    sum(rate(server::HTTP_REQUESTS, NOW))
+                        .by((Route::KEY, StatusCode::KEY))
+                        .above(0.0),
                     "{{route}} {{status_code}}",
                 )
                 .stacked(Stack::Sum)
-                .alert("TrafficVanished")
                 .into(),
             time_series("finished")
                 .title("Finished requests by outcome")

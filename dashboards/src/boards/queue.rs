@@ -20,7 +20,14 @@ pub(super) fn board() -> Dashboard {
         "How long the wait is, in seconds and in tokens, who is refused and why, and what the \
          engine does with its time. A queue is measured in tokens over the prefill rate: 20 \
          requests can be a second or a minute of work.",
-        vec![now(), wait(), admission(), scheduler::turns(), scheduler::batches(), scheduler::capacity()],
+        vec![
+            now(),
+            wait(),
+            admission(),
+            scheduler::turns(),
+            scheduler::batches(),
+            scheduler::capacity(),
+        ],
     )
 }
 
@@ -87,7 +94,7 @@ fn seconds() -> Line {
     line(
         9,
         vec![
-            time_series("queue-drain")
+            time_series("drain-time")
                 .title("Queue drain")
                 .describe(
                     "Pending tokens over the prefill capacity. Above the lines: shed load, or add \
@@ -99,10 +106,8 @@ fn seconds() -> Line {
                 .threshold(slo::DRAIN_WARNING_SECONDS, Color::Orange)
                 .threshold(slo::DRAIN_CRITICAL_SECONDS, Color::Red)
                 .threshold_lines()
-                .alert("PrefillQueueDrainSlow")
-                .alert("PrefillQueueDrainCritical")
                 .into(),
-            time_series("oldest-request")
+            time_series("oldest-age")
                 .title("Oldest request")
                 .describe(
                     "Age of the oldest request of each queue. It needs no rate, so it stays true \
@@ -115,7 +120,6 @@ fn seconds() -> Line {
                 )
                 .threshold(slo::OLDEST_REQUEST_SECONDS, Color::Red)
                 .threshold_lines()
-                .alert("OldestQueuedRequestTooOld")
                 .into(),
         ],
     )
@@ -170,7 +174,6 @@ fn against_limits() -> Line {
                 .max(1.0)
                 .threshold(slo::QUEUE_FILL_RATIO, Color::Orange)
                 .threshold_lines()
-                .alert("QueueNearLimit")
                 .into(),
         ],
     )
@@ -225,10 +228,13 @@ fn admission() -> Section {
                      `invalid` is the client's fault, `draining` a shutdown.",
                 )
                 .unit(Unit::RequestsPerSecond)
-                .query(sum(rate(server::REQUESTS_REJECTED, NOW)).by(RejectReason::KEY), "{{reason}}")
+                .query(
+                    sum(rate(server::REQUESTS_REJECTED, NOW)).by(RejectReason::KEY),
+                    "{{reason}}",
+                )
                 .stacked(Stack::Sum)
                 .into(),
-            time_series("refused-share")
+            time_series("refused-ratio")
                 .title("Refusal ratio")
                 .describe(
                     "Share of offered requests refused for lack of capacity, by process. Above \
@@ -239,7 +245,6 @@ fn admission() -> Section {
                 .no_value("no traffic")
                 .threshold(slo::REFUSED_RATIO, Color::Orange)
                 .threshold_lines()
-                .alert("RequestsRejected")
                 .into(),
             time_series("retry-after")
                 .title("Retry-After told")

@@ -27,7 +27,8 @@ fn lines_fill_the_grid() {
 #[test]
 fn a_collapsed_section_takes_one_grid_row() {
     let lines = vec![line(8, &[Width::Fill])];
-    let placed = place(&[Shape { collapsed: true, lines: lines.clone() }, open(lines)]).expect("ok");
+    let placed =
+        place(&[Shape { collapsed: true, lines: lines.clone() }, open(lines)]).expect("ok");
     assert_eq!(placed[0].panels[0].y, 1);
     assert_eq!(placed[1].row.y, 1);
 }

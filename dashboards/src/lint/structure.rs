@@ -3,12 +3,15 @@
 use super::{Lint, Sink};
 use crate::backend::classic::DATASOURCE_VARIABLE;
 use crate::ids::is_slug;
+use crate::ir::Kind;
 use crate::layout::COLUMNS;
 use crate::links;
 use crate::model::classic::{DataSourceRef, GridPos, Link, Panel, Variable};
 use crate::output::Board;
 use crate::provision::SCRAPE_INTERVAL_SECONDS;
+use crate::unit::grafana_id;
 use crate::variables::{is_built_in, references};
+use metric_catalog::alerts::Severity;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest uid that Grafana takes.
@@ -34,15 +37,19 @@ pub(super) fn run(boards: &[Board], sink: &mut Sink) {
         grid(board, sink);
         links(board, boards, sink);
         size(board, sink);
+        units(board, sink);
     }
+    alerts(boards, sink);
 }
 
 /// Panels with their slugs, those inside folded rows too.
 fn panels(board: &Board) -> Vec<(String, &Panel)> {
     let slugs = board.slugs();
-    let flat = board.classic.panels.iter().flat_map(|panel| {
-        std::iter::once(panel).chain(panel.children())
-    });
+    let flat = board
+        .classic
+        .panels
+        .iter()
+        .flat_map(|panel| std::iter::once(panel).chain(panel.children()));
     flat.map(|panel| {
         let id = panel.common().id;
         (slugs.get(&id).cloned().unwrap_or_else(|| format!("id {id}")), panel)
@@ -283,5 +290,61 @@ fn size(board: &Board, sink: &mut Sink) {
             board.ir.refresh_seconds
         );
         sink.push(Lint::L18, uid, "", message);
+    }
+}
+
+/// L04: the unit of a panel is that of its queries. A heat map's unit is that of its buckets, and
+/// a table shows labels.
+fn units(board: &Board, sink: &mut Sink) {
+    for (_, panel) in board.ir.panels() {
+        let labels_only = matches!(panel.kind, Kind::Heatmap | Kind::Table(_));
+        let Some(unit) = panel.unit.filter(|_| !labels_only) else { continue };
+        for query in panel.queries.iter().filter(|q| grafana_id(q.unit) != grafana_id(unit)) {
+            let message = format!("shows {unit:?}, but {:?} is {:?}", query.legend, query.unit);
+            sink.push(Lint::L04, &board.ir.uid, &panel.slug, message);
+        }
+    }
+}
+
+/// L13, L14, L20: alerts and panels point to each other, and draw the same line.
+fn alerts(boards: &[Board], sink: &mut Sink) {
+    for alert in links::all_alerts() {
+        let Some(place) = alert.panel else {
+            if alert.severity != Severity::None {
+                sink.push(Lint::L20, "", "", format!("alert {} has no panel", alert.name));
+            }
+            continue;
+        };
+        let board = boards.iter().find(|board| board.ir.uid == place.board);
+        let panel = board
+            .and_then(|board| board.ir.panels().map(|(_, p)| p).find(|p| p.slug == place.panel));
+        let Some(panel) = panel else {
+            let message = format!("alert {} points to it, and it does not exist", alert.name);
+            sink.push(Lint::L20, place.board, place.panel, message);
+            continue;
+        };
+        let Some(limit) = alert.threshold else { continue };
+        if !panel.thresholds.iter().any(|step| step.value.total_cmp(&limit).is_eq()) {
+            let message = format!("does not draw the limit of {}, {limit}", alert.name);
+            sink.push(Lint::L14, place.board, place.panel, message);
+        }
+        if let Kind::TimeSeries(options) = &panel.kind
+            && !options.lines
+        {
+            let message = format!("has the limit of {} and draws no line", alert.name);
+            sink.push(Lint::L14, place.board, place.panel, message);
+        }
+    }
+    for board in boards {
+        for (_, panel) in board.ir.panels() {
+            if !panel.thresholds.is_sorted_by(|a, b| a.value < b.value) {
+                let message = "thresholds are not in ascending order";
+                sink.push(Lint::L14, &board.ir.uid, &panel.slug, message);
+            }
+            for name in panel.alerts.iter().filter(|name| links::alert(name).is_none()) {
+                let message = format!("names alert {name}, which does not exist");
+                sink.push(Lint::L13, &board.ir.uid, &panel.slug, message);
+            }
+        }
     }
 }

@@ -59,7 +59,10 @@ mod tests {
         assert_eq!(text(30.0), "30");
         assert_eq!(text(-2.0), "-2");
         assert_eq!(text(0.95), "0.95");
-        assert_eq!(serde_json::from_str::<Number>("30").expect("number").get().to_bits(), 30f64.to_bits());
+        assert_eq!(
+            serde_json::from_str::<Number>("30").expect("number").get().to_bits(),
+            30f64.to_bits()
+        );
     }
 
     #[test]

@@ -9,50 +9,60 @@ use crate::unit::{axis_min, grafana_id};
 use std::collections::BTreeMap;
 
 /// Turns a panel into its JSON struct.
-pub(super) fn render(panel: &ir::Panel, grid: GridPos, id: u32) -> Panel {
+pub(super) fn render(uid: &str, panel: &ir::Panel, grid: GridPos, id: u32) -> Panel {
+    let place = Place { uid, panel, grid, id };
     match &panel.kind {
-        Kind::Stat(options) => Panel::Stat(viz(panel, grid, id, NoCustom {}, stat(*options))),
-        Kind::Gauge => Panel::Gauge(viz(panel, grid, id, NoCustom {}, gauge())),
-        Kind::BarGauge => Panel::BarGauge(viz(panel, grid, id, NoCustom {}, bar_gauge())),
+        Kind::Stat(options) => Panel::Stat(viz(place, NoCustom {}, stat(*options))),
+        Kind::Gauge => Panel::Gauge(viz(place, NoCustom {}, gauge())),
+        Kind::BarGauge => Panel::BarGauge(viz(place, NoCustom {}, bar_gauge())),
         Kind::TimeSeries(options) => {
             let custom = time_series_custom(panel, *options);
-            Panel::TimeSeries(viz(panel, grid, id, custom, time_series(panel)))
+            Panel::TimeSeries(viz(place, custom, time_series(panel)))
         }
-        Kind::Heatmap => Panel::Heatmap(viz(panel, grid, id, heatmap_custom(), heatmap(panel))),
+        Kind::Heatmap => Panel::Heatmap(viz(place, heatmap_custom(), heatmap(panel))),
         Kind::Table(columns) => {
-            let custom =
-                TableCustom { align: TableAlign::Auto, cell_options: CellOptions::Auto };
+            let custom = TableCustom { align: TableAlign::Auto, cell_options: CellOptions::Auto };
             let options = TableOptions {
                 cell_height: CellHeight::Sm,
                 frame_index: 0,
                 show_header: true,
                 sort_by: Vec::new(),
             };
-            let mut table = viz(panel, grid, id, custom, options);
+            let mut table = viz(place, custom, options);
             table.transformations = vec![Transformation::Organize(organize(columns))];
             Panel::Table(table)
         }
         Kind::StateTimeline => {
             let custom = StateTimelineCustom { fill_opacity: 70, line_width: 0 };
-            Panel::StateTimeline(viz(panel, grid, id, custom, state_timeline()))
+            Panel::StateTimeline(viz(place, custom, state_timeline()))
         }
         Kind::Text(markdown) => {
             let options = TextOptions { content: markdown.clone(), mode: TextMode::Markdown };
-            Panel::Text(viz(panel, grid, id, NoCustom {}, options))
+            Panel::Text(viz(place, NoCustom {}, options))
         }
     }
 }
 
+/// A panel with what was decided about it elsewhere.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    uid: &'a str,
+    panel: &'a ir::Panel,
+    grid: GridPos,
+    id: u32,
+}
+
 /// What all kinds share.
-fn viz<O, C>(panel: &ir::Panel, grid_pos: GridPos, id: u32, custom: C, options: O) -> Viz<O, C> {
+fn viz<O, C>(place: Place<'_>, custom: C, options: O) -> Viz<O, C> {
+    let Place { uid, panel, grid, id } = place;
     let has_queries = !panel.queries.is_empty();
     Viz {
         id,
         title: panel.title.clone(),
         description: panel.description.clone(),
-        grid_pos,
+        grid_pos: grid,
         datasource: has_queries.then(datasource),
-        links: runbook_links(panel),
+        links: runbook_links(uid, panel),
         targets: panel.queries.iter().enumerate().map(|(n, q)| target(panel, n, q)).collect(),
         transformations: Vec::new(),
         field_config: field_config(panel, custom),
@@ -61,13 +71,12 @@ fn viz<O, C>(panel: &ir::Panel, grid_pos: GridPos, id: u32, custom: C, options: 
 }
 
 /// One link for each runbook section that the panel's alerts point to.
-fn runbook_links(panel: &ir::Panel) -> Vec<Link> {
+fn runbook_links(uid: &str, panel: &ir::Panel) -> Vec<Link> {
+    let named = panel.alerts.iter().filter_map(|name| links::alert(name));
     let mut anchors: Vec<&str> = Vec::new();
-    for alert in &panel.alerts {
-        if let Some(anchor) = links::anchor_of(alert)
-            && !anchors.contains(&anchor)
-        {
-            anchors.push(anchor);
+    for alert in links::alerts_of(uid, &panel.slug).chain(named) {
+        if !anchors.contains(&alert.runbook) {
+            anchors.push(alert.runbook);
         }
     }
     let link = |anchor: &&str| Link {
@@ -118,15 +127,13 @@ fn ref_id(index: usize) -> String {
 }
 
 fn field_config<C>(panel: &ir::Panel, custom: C) -> FieldConfigSource<C> {
-    let steps = std::iter::once(ThresholdStep {
-        color: panel.base_color.name().to_owned(),
-        value: None,
-    })
-    .chain(panel.thresholds.iter().map(|threshold| ThresholdStep {
-        color: threshold.color.name().to_owned(),
-        value: Some(threshold.value.into()),
-    }))
-    .collect();
+    let steps =
+        std::iter::once(ThresholdStep { color: panel.base_color.name().to_owned(), value: None })
+            .chain(panel.thresholds.iter().map(|threshold| ThresholdStep {
+                color: threshold.color.name().to_owned(),
+                value: Some(threshold.value.into()),
+            }))
+            .collect();
     let text = matches!(panel.kind, Kind::Text(_));
     let defaults = FieldConfig {
         unit: panel.unit.map(|unit| grafana_id(unit).to_owned()),

@@ -107,7 +107,6 @@ fn inter_token_latency() -> Panel {
         .query(quantile(0.99, server::INTER_TOKEN_LATENCY, NOW).by(name), "p99 {{model_name}}")
         .threshold(slo::ITL_P99_SECONDS, Color::Orange)
         .threshold_lines()
-        .alert("InterTokenLatencyHigh")
         .into()
 }
 
@@ -131,9 +130,8 @@ pub(super) fn failures() -> Section {
                 .no_value("no traffic")
                 .threshold(slo::ERROR_RATIO, Color::Red)
                 .threshold_lines()
-                .alert("ErrorRateHigh")
                 .into(),
-            time_series("refused-ratio")
+            time_series("refused-share")
                 .title("Refusal ratio")
                 .describe(
                     "Share of offered requests refused for lack of capacity. Above the line, add \
@@ -157,7 +155,10 @@ pub(super) fn failures() -> Section {
                      fault; `draining` is a shutdown; the others are limits of admission.",
                 )
                 .unit(Unit::RequestsPerSecond)
-                .query(sum(rate(server::REQUESTS_REJECTED, NOW)).by(RejectReason::KEY), "{{reason}}")
+                .query(
+                    sum(rate(server::REQUESTS_REJECTED, NOW)).by(RejectReason::KEY),
+                    "{{reason}}",
+                )
                 .stacked(Stack::Sum)
                 .into(),
             time_series("aborts")
@@ -193,8 +194,6 @@ pub(super) fn state() -> Section {
                 .map(3, "ready", Color::Green)
                 .map(4, "draining", Color::Yellow)
                 .map(5, "failed", Color::Red)
-                .alert("RoleMissing")
-                .alert("LiveReplicasDropped")
                 .into(),
             state_timeline("alert-state")
                 .title("Alerts")
@@ -237,7 +236,9 @@ fn resources() -> Line {
         vec![
             time_series("cpu")
                 .title("CPU")
-                .describe("Cores in use. Flat at the number of threads: the engine is compute bound.")
+                .describe(
+                    "Cores in use. Flat at the number of threads: the engine is compute bound.",
+                )
                 .unit(Unit::Count)
                 .query(
                     sum(rate(process::CPU_SECONDS, NOW)).by(Instance::KEY).in_unit(Unit::Count),
@@ -246,7 +247,9 @@ fn resources() -> Line {
                 .into(),
             time_series("memory")
                 .title("Resident memory")
-                .describe("Weights, KV pools and buffers. It should not grow once the engine is ready.")
+                .describe(
+                    "Weights, KV pools and buffers. It should not grow once the engine is ready.",
+                )
                 .unit(Unit::Bytes)
                 .query(max(process::RESIDENT_MEMORY).by(Instance::KEY), BY_INSTANCE)
                 .into(),
@@ -257,7 +260,10 @@ fn resources() -> Line {
                      short of cores for HTTP: give the engine fewer threads.",
                 )
                 .unit(Unit::Seconds)
-                .query(quantile(0.99, server::TOKIO_EVENT_LOOP_DELAY, NOW).by(Instance::KEY), BY_INSTANCE)
+                .query(
+                    quantile(0.99, server::TOKIO_EVENT_LOOP_DELAY, NOW).by(Instance::KEY),
+                    BY_INSTANCE,
+                )
                 .into(),
         ],
     )
@@ -314,8 +320,7 @@ fn builds() -> Line {
         Rustc::KEY,
         Cuda::KEY,
     ));
-    let kernels =
-        max(server::KERNEL_INFO).by((Instance::KEY, Op::KEY, Format::KEY, Kernel::KEY));
+    let kernels = max(server::KERNEL_INFO).by((Instance::KEY, Op::KEY, Format::KEY, Kernel::KEY));
     line(
         6,
         vec![
@@ -330,7 +335,9 @@ fn builds() -> Line {
                 ],
             )
             .title("Builds")
-            .describe("What each process was built from. Different builds side by side are a rollout.")
+            .describe(
+                "What each process was built from. Different builds side by side are a rollout.",
+            )
             .unit(Unit::Flag)
             .query(build, "")
             .into(),

@@ -68,7 +68,6 @@ pub(super) fn turns() -> Section {
                 .query(heartbeat_age().by(Instance::KEY), BY_INSTANCE)
                 .threshold(slo::STALL_SECONDS, Color::Red)
                 .threshold_lines()
-                .alert("SchedulerStalled")
                 .into(),
         ],
     )];
@@ -109,11 +108,9 @@ pub(super) fn batches() -> Section {
                     "Running requests that lost their pages and wait again. Above the line the \
                      running limit is too large for the KV pools: lower it.",
                 )
-                .unit(Unit::RequestsPerSecond)
+                .unit(Unit::CountPerSecond)
                 .query(
-                    sum(rate(server::PREEMPTIONS, NOW))
-                        .by((Instance::KEY, PreemptReason::KEY))
-                        .in_unit(Unit::RequestsPerSecond),
+                    sum(rate(server::PREEMPTIONS, NOW)).by((Instance::KEY, PreemptReason::KEY)),
                     "{{reason}} {{instance}}",
                 )
                 .threshold(slo::RETRACTIONS_PER_SECOND, Color::Orange)
@@ -134,8 +131,8 @@ pub(super) fn batches() -> Section {
 
 /// What the device can do, and how busy it is.
 pub(super) fn capacity() -> Section {
-    let busy = sum(rate(server::FORWARD_BUSY_SECONDS, NOW))
-        .by((Instance::KEY, Phase::KEY, TpRank::KEY));
+    let busy =
+        sum(rate(server::FORWARD_BUSY_SECONDS, NOW)).by((Instance::KEY, Phase::KEY, TpRank::KEY));
     let pending = max(server::QUEUE_PENDING_TOKENS).by((Queue::KEY, Instance::KEY));
     let lines = vec![line(
         8,
@@ -150,7 +147,6 @@ pub(super) fn capacity() -> Section {
                 .unit(Unit::TokensPerSecond)
                 .query(recorded::PREFILL_CAPACITY.get(), "capacity {{instance}}")
                 .query(recorded::PROMPT_TOKENS_COMPUTED.get(), "computed {{instance}}")
-                .alert("PrefillThroughputCollapsed")
                 .into(),
             time_series("device-busy")
                 .title("Device busy")

@@ -1,0 +1,325 @@
+//! Lints of queries: parses each expression and walks its tree against the catalog.
+//!
+//! Names, labels and kinds are checked by the catalog itself; what a board adds is here: scope,
+//! windows, legends, guards, and the age of the Prometheus that must understand it.
+
+mod shape;
+
+use super::{Lint, Sink};
+use crate::ir::Panel;
+use crate::output::Board;
+use crate::variables::{SCOPE, fill_in};
+use metric_catalog::promql::lint::{Problem, check};
+use promql_parser::parser::{self, Expr, VectorSelector};
+use shape::Shape;
+use std::collections::BTreeSet;
+
+/// A window that nobody would write, so that `$__rate_interval` can be told from a fixed one.
+const MARKER: &str = "7919s";
+const MARKER_SECONDS: u64 = 7919;
+
+/// Functions of Prometheus 2.42, the oldest that is promised.
+const FUNCTIONS: &[&str] = &[
+    "abs",
+    "absent",
+    "absent_over_time",
+    "avg_over_time",
+    "ceil",
+    "changes",
+    "clamp",
+    "clamp_max",
+    "clamp_min",
+    "count_over_time",
+    "day_of_month",
+    "day_of_week",
+    "day_of_year",
+    "days_in_month",
+    "delta",
+    "deriv",
+    "exp",
+    "floor",
+    "histogram_quantile",
+    "hour",
+    "idelta",
+    "increase",
+    "irate",
+    "label_join",
+    "label_replace",
+    "last_over_time",
+    "ln",
+    "log10",
+    "log2",
+    "max_over_time",
+    "min_over_time",
+    "minute",
+    "month",
+    "predict_linear",
+    "present_over_time",
+    "quantile_over_time",
+    "rate",
+    "resets",
+    "round",
+    "scalar",
+    "sgn",
+    "sort",
+    "sort_desc",
+    "sqrt",
+    "stddev_over_time",
+    "stdvar_over_time",
+    "sum_over_time",
+    "time",
+    "timestamp",
+    "vector",
+    "year",
+];
+
+/// Aggregations of Prometheus 2.42.
+const AGGREGATIONS: &[&str] = &[
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "count",
+    "group",
+    "stddev",
+    "stdvar",
+    "topk",
+    "bottomk",
+    "quantile",
+    "count_values",
+];
+
+/// Functions whose window should follow the step of a panel.
+const OF_RATES: &[&str] = &["rate", "irate", "increase"];
+
+/// Labels that only `ALERTS` has.
+const OF_ALERTS: &[&str] = &["alertname", "alertstate", "severity"];
+
+/// Runs all of them.
+pub(super) fn run(boards: &[Board], sink: &mut Sink) {
+    for board in boards {
+        let uid = &*board.ir.uid;
+        for (_, panel) in board.ir.panels() {
+            for query in &panel.queries {
+                let mut place = Place { uid, panel: &panel.slug, sink };
+                if let Some(expr) = parse(&query.expr, &mut place) {
+                    windows(&expr, "", &mut place);
+                    legend(&expr, &query.legend, panel, &mut place);
+                }
+            }
+        }
+        for annotation in &board.ir.annotations {
+            let mut place = Place { uid, panel: "", sink };
+            let expr = parse(&annotation.expr, &mut place);
+            if let Some(Shape::Vector(Some(labels))) = expr.map(|expr| shape::of(&expr).shape) {
+                let text = format!("{} {}", annotation.title, annotation.text);
+                missing_labels(&text, &labels, &mut place);
+            }
+        }
+    }
+}
+
+/// Where something was found, and where it goes.
+struct Place<'a> {
+    uid: &'a str,
+    panel: &'a str,
+    sink: &'a mut Sink,
+}
+
+impl Place<'_> {
+    fn found(&mut self, lint: Lint, message: impl Into<String>) {
+        self.sink.push(lint, self.uid, self.panel, message);
+    }
+}
+
+/// Checks that hold for every expression; the tree where it parses.
+fn parse(text: &str, place: &mut Place<'_>) -> Option<Expr> {
+    let of_alerts = text.contains("ALERTS");
+    for problem in check(text) {
+        let (lint, message) = (lint_of(&problem), problem.to_string());
+        let grouped_by_alert = match &problem {
+            Problem::Grouping(label) => of_alerts && OF_ALERTS.contains(&label.as_str()),
+            Problem::Syntax(_)
+            | Problem::Series(_)
+            | Problem::Nameless
+            | Problem::Label { .. }
+            | Problem::Value { .. }
+            | Problem::Function { .. }
+            | Problem::RawCounter(_) => false,
+        };
+        if !grouped_by_alert {
+            place.found(lint, message);
+        }
+    }
+    let marked = text.replace("$__rate_interval", MARKER);
+    let expr = parser::parse(&fill_in(&marked)).ok()?;
+    age(&expr, place);
+    guards(&expr, place);
+    scope(&expr, place);
+    for (lint, problem) in shape::of(&expr).problems {
+        place.found(lint, problem);
+    }
+    Some(expr)
+}
+
+const fn lint_of(problem: &Problem) -> Lint {
+    match problem {
+        Problem::Syntax(_) | Problem::Series(_) | Problem::Nameless => Lint::L01,
+        Problem::Label { .. } | Problem::Value { .. } | Problem::Grouping(_) => Lint::L02,
+        Problem::Function { .. } | Problem::RawCounter(_) => Lint::L03,
+    }
+}
+
+/// Operands of an expression.
+fn children(expr: &Expr) -> Vec<&Expr> {
+    match expr {
+        Expr::Aggregate(aggregate) => {
+            std::iter::once(&*aggregate.expr).chain(aggregate.param.as_deref()).collect()
+        }
+        Expr::Unary(unary) => vec![&unary.expr],
+        Expr::Binary(binary) => vec![&binary.lhs, &binary.rhs],
+        Expr::Paren(paren) => vec![&paren.expr],
+        Expr::Subquery(subquery) => vec![&subquery.expr],
+        Expr::Call(call) => call.args.args.iter().map(|argument| &**argument).collect(),
+        Expr::NumberLiteral(_)
+        | Expr::StringLiteral(_)
+        | Expr::VectorSelector(_)
+        | Expr::MatrixSelector(_)
+        | Expr::Extension(_) => Vec::new(),
+    }
+}
+
+/// The selector of an expression that is one.
+const fn selector(expr: &Expr) -> Option<&VectorSelector> {
+    match expr {
+        Expr::VectorSelector(selector) => Some(selector),
+        Expr::MatrixSelector(matrix) => Some(&matrix.vs),
+        Expr::Aggregate(_)
+        | Expr::Unary(_)
+        | Expr::Binary(_)
+        | Expr::Paren(_)
+        | Expr::Subquery(_)
+        | Expr::NumberLiteral(_)
+        | Expr::StringLiteral(_)
+        | Expr::Call(_)
+        | Expr::Extension(_) => None,
+    }
+}
+
+/// L16: nothing that Prometheus 2.42 does not know.
+fn age(expr: &Expr, place: &mut Place<'_>) {
+    if let Expr::Call(call) = expr
+        && !FUNCTIONS.contains(&call.func.name)
+    {
+        place.found(Lint::L16, format!("{}() is newer than Prometheus 2.42", call.func.name));
+    }
+    if let Expr::Aggregate(aggregate) = expr
+        && !AGGREGATIONS.contains(&aggregate.op.to_string().as_str())
+    {
+        place.found(Lint::L16, format!("{} is newer than Prometheus 2.42", aggregate.op));
+    }
+    children(expr).into_iter().for_each(|child| age(child, place));
+}
+
+/// L19: a denominator is a number, a comparison or a `clamp_min`.
+fn guards(expr: &Expr, place: &mut Place<'_>) {
+    if let Expr::Binary(binary) = expr
+        && binary.op.to_string() == "/"
+        && !guarded(&binary.rhs)
+    {
+        place.found(Lint::L19, format!("{} can be 0", binary.rhs));
+    }
+    children(expr).into_iter().for_each(|child| guards(child, place));
+}
+
+fn guarded(expr: &Expr) -> bool {
+    match expr {
+        Expr::Paren(paren) => guarded(&paren.expr),
+        Expr::NumberLiteral(_) => true,
+        Expr::Call(call) => call.func.name == "clamp_min",
+        Expr::Binary(binary) => {
+            let operator = binary.op.to_string();
+            matches!(operator.as_str(), ">" | ">=" | "!=") && !binary.return_bool()
+        }
+        Expr::Aggregate(_)
+        | Expr::Unary(_)
+        | Expr::Subquery(_)
+        | Expr::StringLiteral(_)
+        | Expr::VectorSelector(_)
+        | Expr::MatrixSelector(_)
+        | Expr::Extension(_) => false,
+    }
+}
+
+/// L06: every selector is restricted by each label of the scope that its series has.
+fn scope(expr: &Expr, place: &mut Place<'_>) {
+    if let Some(selector) = selector(expr) {
+        let name = selector.name.as_deref().unwrap_or_default();
+        // Which labels an alert has is up to the alert, but all keep the cluster.
+        let of_alert = name.starts_with("ALERTS");
+        let labels = shape::labels_of(name);
+        let has = |label: &str| match &labels {
+            Some(labels) => labels.contains(label),
+            None => of_alert && label == "cluster",
+        };
+        let alternatives = selector.matchers.or_matchers.iter().flatten();
+        let matchers = || selector.matchers.matchers.iter().chain(alternatives.clone());
+        for label in SCOPE.iter().filter(|label| has(label)) {
+            if !matchers().any(|matcher| matcher.name == **label) {
+                place.found(Lint::L06, format!("{name} is not restricted by ${label}"));
+            }
+        }
+    }
+    children(expr).into_iter().for_each(|child| scope(child, place));
+}
+
+/// L05: windows of rates follow the step.
+fn windows(expr: &Expr, function: &str, place: &mut Place<'_>) {
+    if let Expr::MatrixSelector(matrix) = expr
+        && OF_RATES.contains(&function)
+        && matrix.range.as_secs() != MARKER_SECONDS
+    {
+        let name = matrix.vs.name.as_deref().unwrap_or_default();
+        let seconds = matrix.range.as_secs();
+        place.found(Lint::L05, format!("{function}({name}) has a fixed window of {seconds} s"));
+    }
+    let function = if let Expr::Call(call) = expr { call.func.name } else { "" };
+    children(expr).into_iter().for_each(|child| windows(child, function, place));
+}
+
+/// L11: a legend names labels that the result has; one series of several has a name of its own.
+fn legend(expr: &Expr, legend: &str, panel: &Panel, place: &mut Place<'_>) {
+    let Shape::Vector(Some(labels)) = shape::of(expr).shape else { return };
+    match &panel.kind {
+        crate::ir::Kind::Table(columns) => {
+            for column in columns.iter().filter(|column| !labels.contains(&column.label)) {
+                let message = format!("column {} is no label of the result", column.label);
+                place.found(Lint::L11, message);
+            }
+        }
+        crate::ir::Kind::Stat(_)
+        | crate::ir::Kind::Gauge
+        | crate::ir::Kind::BarGauge
+        | crate::ir::Kind::TimeSeries(_)
+        | crate::ir::Kind::Heatmap
+        | crate::ir::Kind::StateTimeline
+        | crate::ir::Kind::Text(_) => {
+            missing_labels(legend, &labels, place);
+            if !labels.is_empty() && !legend.contains("{{") {
+                let message = format!("several series are all called {legend:?}");
+                place.found(Lint::L11, message);
+            }
+        }
+    }
+}
+
+fn missing_labels(text: &str, labels: &BTreeSet<String>, place: &mut Place<'_>) {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once("{{") {
+        let Some((label, tail)) = after.split_once("}}") else { return };
+        if !labels.contains(label.trim()) {
+            place.found(Lint::L11, format!("{{{{{label}}}}} is no label of the result"));
+        }
+        rest = tail;
+    }
+}

@@ -171,3 +171,45 @@ fn the_byte_vocabulary_serves_models_that_are_not_real() {
     let template = tokenizer.chat_template().expect("has one");
     assert_eq!(template.render(&[message], &options).expect("renders"), "user: Hi\nassistant: ");
 }
+
+/// The golden ids were made from the demo model's metadata by an independent implementation; the
+/// file holds the part of the vocabulary that its texts can touch.
+#[test]
+fn the_demo_models_vocabulary_gives_the_golden_ids() {
+    let path = folder("").join("../smollm2_tokenizer_golden.json");
+    let text = std::fs::read_to_string(path).expect("the fixture is there");
+    let golden: Value = serde_json::from_str(&text).expect("JSON");
+    let strings = |key: &str| -> Vec<String> {
+        let list = golden[key].as_array().expect("an array").iter();
+        list.map(|text| text.as_str().expect("a string").to_owned()).collect()
+    };
+    let mut tokens: Vec<String> =
+        (0..index(&golden["vocab"])).map(|id| format!("<unused {id}>")).collect();
+    for (token, id) in golden["tokens"].as_object().expect("tokens") {
+        tokens[index(id)] = token.clone();
+    }
+    let control = strings("control");
+    let token_types =
+        tokens.iter().map(|token| if control.contains(token) { 3 } else { 1 }).collect();
+    let vocab = GgufVocab {
+        model: "gpt2".to_owned(),
+        pre: Some("smollm".to_owned()),
+        tokens,
+        token_types,
+        merges: strings("merges"),
+        bos: Some(1),
+        eos: Some(2),
+        add_bos: Some(false),
+        add_space_prefix: Some(false),
+        ..GgufVocab::default()
+    };
+    let tokenizer = build(&vocab);
+    let cases = golden["cases"].as_array().expect("cases");
+    assert!(cases.len() >= 40);
+    for case in cases {
+        let text = case["text"].as_str().expect("text");
+        assert_eq!(tokenizer.encode(text, true).expect("encodes"), ids(&case["ids"]), "{text:?}");
+    }
+    // The vocabulary lacks some control bytes; they vanish.
+    assert!(tokenizer.encode("\u{4}", true).expect("encodes").is_empty());
+}

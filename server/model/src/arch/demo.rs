@@ -1,0 +1,129 @@
+//! The demo model (SmolLM2-135M-Instruct, GGUF Q4_1) against values made by
+//! `scripts/golden_gguf.py`. Skipped, with a line that says so, where the file is not at hand.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use types::TokenId;
+
+use super::golden::{continue_greedily, pages};
+use crate::dense::DenseRunner;
+use crate::load::{LoadOptions, load_dense};
+use crate::runner::{Batch, Logits, ModelRunner};
+
+const MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+/// Largest difference of a logit on the f32 path.
+const TOLERANCE: f32 = 1e-3;
+/// Largest divergence of the quantised path's next-token distribution from the f32 path's, in
+/// nats, after each prompt.
+const MAX_KL: f64 = 0.02;
+/// Least share of steps, fed with the reference's tokens, at which the quantised path would have
+/// chosen the reference's next token.
+const MIN_AGREEMENT: f64 = 0.93;
+
+#[derive(Deserialize)]
+struct Golden {
+    prompts: Vec<Prompt>,
+}
+
+#[derive(Deserialize)]
+struct Prompt {
+    ids: Vec<u32>,
+    greedy_ids: Vec<u32>,
+    top: Vec<(usize, f32)>,
+    log_sum_exp: f64,
+}
+
+fn golden() -> Golden {
+    let path = "../../tests/fixtures/smollm2_golden.json";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests have no command line")]
+fn model() -> Option<PathBuf> {
+    if let Ok(path) = std::env::var("SIGHTLINE_TEST_MODEL") {
+        let path = PathBuf::from(path);
+        assert!(path.is_file(), "SIGHTLINE_TEST_MODEL={} is no file", path.display());
+        return Some(path);
+    }
+    let home = std::env::var("HOME").unwrap_or_default();
+    let cache = std::env::var("XDG_CACHE_HOME").unwrap_or_else(|_| format!("{home}/.cache"));
+    let path = Path::new(&cache).join("sightline/models").join(MODEL);
+    if path.is_file() {
+        return Some(path);
+    }
+    println!(
+        "SKIP: no {}; scripts/fetch-model.sh gets it, SIGHTLINE_TEST_MODEL names it",
+        path.display()
+    );
+    None
+}
+
+fn runner(path: &Path, dequantize: bool) -> DenseRunner {
+    let options = LoadOptions { threads: 2, dequantize, ..LoadOptions::default() };
+    let (mut runner, _) = load_dense(path, options).unwrap();
+    runner.allocate(pages().len()).unwrap();
+    runner
+}
+
+fn tokens(ids: &[u32]) -> Vec<TokenId> {
+    ids.iter().copied().map(TokenId).collect()
+}
+
+fn log_sum_exp(row: &[f32]) -> f64 {
+    row.iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln()
+}
+
+fn best(row: &[f32]) -> u32 {
+    kernels::argmax(row).expect("finite") as u32
+}
+
+/// Logits after the prompt and after each of the reference's tokens but the last.
+fn teacher_forced(runner: &mut DenseRunner, prompt: &Prompt) -> Logits {
+    let mut batch = Batch::default();
+    batch.push(&tokens(&prompt.ids), 0, &pages(), true);
+    for (step, id) in prompt.greedy_ids[..prompt.greedy_ids.len() - 1].iter().enumerate() {
+        batch.push(&[TokenId(*id)], prompt.ids.len() + step, &pages(), true);
+    }
+    let mut logits = Logits::new();
+    runner.execute(&batch, &mut logits).unwrap();
+    logits
+}
+
+#[test]
+fn the_demo_model_is_reproduced() {
+    let Some(path) = model() else { return };
+    let prompts = golden().prompts;
+    let mut exact = runner(&path, true);
+    let mut quantised = runner(&path, false);
+    let (mut agreed, mut steps, mut worst_kl) = (0, 0, 0.0f64);
+    for (number, prompt) in prompts.iter().enumerate() {
+        let ids = tokens(&prompt.ids);
+        let (greedy, rows) = continue_greedily(&mut exact, &ids, prompt.greedy_ids.len());
+        assert_eq!(greedy, tokens(&prompt.greedy_ids), "prompt {number}");
+        let first = &rows[..exact.spec().vocab];
+        for (id, logit) in &prompt.top {
+            let off = (first[*id] - logit).abs();
+            assert!(off <= TOLERANCE, "prompt {number}, logit {id} off by {off}");
+        }
+        let normaliser = log_sum_exp(first);
+        assert!((normaliser - prompt.log_sum_exp).abs() <= f64::from(TOLERANCE));
+        let found = teacher_forced(&mut quantised, prompt);
+        let found_normaliser = log_sum_exp(found.row(0));
+        let kl: f64 = std::iter::zip(first, found.row(0))
+            .map(|(p, q)| {
+                let (p, q) = (f64::from(*p) - normaliser, f64::from(*q) - found_normaliser);
+                p.exp() * (p - q)
+            })
+            .sum();
+        worst_kl = worst_kl.max(kl);
+        steps += prompt.greedy_ids.len();
+        agreed +=
+            (0..found.rows()).filter(|at| best(found.row(*at)) == prompt.greedy_ids[*at]).count();
+    }
+    let agreement = f64::from(agreed as u32) / steps as f64;
+    println!("quantised path: KL at most {worst_kl:.5}, agreement {agreement:.3} of {steps} steps");
+    assert!(worst_kl <= MAX_KL, "KL {worst_kl}");
+    assert!(agreement >= MIN_AGREEMENT, "agreement {agreement}");
+}

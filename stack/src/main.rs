@@ -1,2 +1,32 @@
-//! Entry point.
-fn main() {}
+//! Entry point: `up` runs here, the other programs are called as libraries.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use stack::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return stack::usage(&error),
+    };
+    match cli.command {
+        Command::Up(args) => stack::up(*args),
+        Command::Server(passed) => {
+            stack::end_with_parent();
+            server::cli::run(program("sightline server", None, passed.args))
+        }
+        Command::Plan(passed) => {
+            server::cli::run(program("sightline server", Some("plan"), passed.args))
+        }
+        Command::Dashboards(passed) => {
+            dashboards::cli::run(program("sightline dashboards", None, passed.args))
+        }
+    }
+}
+
+fn program(name: &str, command: Option<&str>, args: Vec<OsString>) -> Vec<OsString> {
+    let head = [Some(name), command].into_iter().flatten().map(OsString::from);
+    head.chain(args).collect()
+}

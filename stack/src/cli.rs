@@ -1,0 +1,124 @@
+//! The command line of `sightline`.
+//!
+//! Flags of the passed-through programs are not declared here: each program declares its own once.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser, Subcommand};
+
+/// Serve a language model and watch it work.
+#[derive(Debug, Parser)]
+#[command(name = "sightline", version, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start everything: the model server, the metrics store, the console, and a light demo load.
+    Up(Box<UpArgs>),
+    /// The model server by itself (serve, plan, metrics, health).
+    #[command(disable_help_flag = true)]
+    Server(Passed),
+    /// Check flags and print every value they lead to: `server plan`.
+    #[command(disable_help_flag = true)]
+    Plan(Passed),
+    /// The dashboard generator (generate, check, lint, ...).
+    #[command(disable_help_flag = true)]
+    Dashboards(Passed),
+}
+
+/// Arguments handed on unread.
+#[derive(Debug, clap::Args)]
+pub struct Passed {
+    /// Arguments of the program.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<OsString>,
+}
+
+/// Options of `up`.
+#[derive(Debug, clap::Args)]
+pub struct UpArgs {
+    /// A GGUF file or a folder with config.json and safetensors; by default the demo model in the
+    /// user's cache, else the tiny fixture of the checkout.
+    #[arg(long, value_name = "PATH", env = "SIGHTLINE_MODEL")]
+    pub model: Option<PathBuf>,
+    /// Address to listen on, for the API and the console.
+    #[arg(long, default_value = "127.0.0.1", env = "SIGHTLINE_HOST")]
+    pub host: IpAddr,
+    /// Port of the OpenAI API; 0 chooses a free one.
+    #[arg(long, default_value_t = 8000, env = "SIGHTLINE_PORT")]
+    pub port: u16,
+    /// Port of the console and of the Prometheus API; 0 chooses a free one.
+    #[arg(long, default_value_t = 8088, env = "SIGHTLINE_CONSOLE_PORT")]
+    pub console_port: u16,
+    /// Keep a light, varied load going, so that every panel lives (the default).
+    #[arg(long, overrides_with = "no_demo_load", action = ArgAction::SetTrue)]
+    pub demo_load: bool,
+    /// No load but your own; the same as DEMO_LOAD=0.
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub no_demo_load: bool,
+    /// The environment's word on the demo load.
+    #[arg(long, env = "DEMO_LOAD", hide = true, value_name = "0|1")]
+    pub demo_load_default: Option<String>,
+    /// Folder of caches; the default model lies in sightline/models below it.
+    #[arg(long, env = "XDG_CACHE_HOME", hide = true)]
+    pub cache: Option<PathBuf>,
+    /// Home folder, where .cache is when no cache folder is named.
+    #[arg(long, env = "HOME", hide = true)]
+    pub home: Option<PathBuf>,
+    /// Further options of the server, after `--` (see `sightline server serve --help`).
+    #[arg(last = true, value_name = "SERVER OPTIONS")]
+    pub server_args: Vec<OsString>,
+}
+
+impl UpArgs {
+    /// Whether the demo load runs: the command line wins over the environment.
+    pub(crate) fn wants_demo_load(&self) -> bool {
+        if self.demo_load || self.no_demo_load {
+            return self.demo_load;
+        }
+        !matches!(self.demo_load_default.as_deref(), Some("0" | "false" | "no" | "off" | ""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn up(args: &[&str]) -> UpArgs {
+        let all = ["sightline", "up"].iter().chain(args);
+        match Cli::try_parse_from(all).expect("valid").command {
+            Command::Up(up) => *up,
+            Command::Server(_) | Command::Plan(_) | Command::Dashboards(_) => panic!("not up"),
+        }
+    }
+
+    #[test]
+    fn the_demo_load_can_be_turned_off_in_three_ways() {
+        assert!(up(&["--demo-load-default", "1"]).wants_demo_load());
+        assert!(!up(&["--demo-load-default", "0"]).wants_demo_load());
+        assert!(!up(&["--no-demo-load"]).wants_demo_load());
+        assert!(up(&["--demo-load", "--demo-load-default", "0"]).wants_demo_load());
+    }
+
+    #[test]
+    fn server_options_follow_two_dashes() {
+        let args = up(&["--port", "0", "--", "--max-queued-requests", "4"]);
+        assert_eq!(args.server_args, ["--max-queued-requests", "4"]);
+    }
+
+    #[test]
+    fn passed_arguments_are_not_read() {
+        let all = ["sightline", "server", "serve", "--model", "x", "--help"];
+        match Cli::try_parse_from(all).expect("valid").command {
+            Command::Server(passed) => assert_eq!(passed.args.len(), 4),
+            Command::Up(_) | Command::Plan(_) | Command::Dashboards(_) => panic!("not server"),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `sightline up`: preflight, start, watch, drain.
+//!
+//! Nothing is started before everything that can be checked is checked. The parts: one server
+//! process (unified topology), the scraper, the rules, the console, and the demo load. It restarts
+//! nothing: a child that dies ends the program with the child's exit code.
+
+mod child;
+mod model;
+mod ports;
+mod progress;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::cli::UpArgs;
+use crate::console;
+use crate::demo;
+use crate::promapi::Api;
+use crate::rules::Rules;
+use crate::scrape::{Knowledge, Scraper, Target};
+use crate::store::{Bounds, Store};
+use crate::{complain, say};
+use child::{Child, Ready};
+
+pub(crate) use child::end_with_parent;
+
+/// After the server has drained, open console connections get this long.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// A reason to stop before or while running: one line, and an exit code.
+#[derive(Debug, Error)]
+#[error("{message}")]
+struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// Exit codes, shared with the other programs.
+mod exit {
+    pub(super) const INTERNAL: u8 = 70;
+    pub(super) const TEMPORARY: u8 = 75;
+    pub(super) const PERMISSION: u8 = 77;
+    pub(super) const CONFIGURATION: u8 = 78;
+    /// Ended at once by a second signal, as a shell reports Ctrl-C.
+    pub(super) const INTERRUPTED: u8 = 130;
+}
+
+/// Runs until a signal or the death of a child.
+pub(crate) fn run(args: &UpArgs) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("console")
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("error: no threads could be started: {error}"));
+            return ExitCode::from(exit::INTERNAL);
+        }
+    };
+    // The child's life is tied to the thread that starts it: this one, which lives to the end.
+    let ended = runtime.block_on(live(args));
+    runtime.shutdown_background();
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            complain(&format!("error: {failure}"));
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// Ctrl-C and SIGTERM.
+struct Stops {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stops {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|e| Failure::new(exit::INTERNAL, format!("no signals: {e}")))
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+async fn live(args: &UpArgs) -> Result<u8, Failure> {
+    let mut stops = Stops::new()?;
+    let model = model::choose(args)?;
+    let console = ports::listen("console", "--console-port", args.host, args.console_port).await?;
+    ports::check_api(args.host, args.port).await?;
+    if let Some(warning) = &model.warning {
+        complain(&format!("warning: {warning}"));
+    }
+    child::preflight(args, &model.path).await?;
+
+    let mut server = Child::start(args, &model.path)?;
+    let ready = tokio::select! {
+        ready = server.ready() => ready?,
+        () = stops.next() => {
+            server.stop().await;
+            return Ok(0);
+        }
+    };
+    let stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let address = start_parts(args, &ready, console, &stop, &tasks)?;
+    announce(args, &ready, &address);
+
+    tokio::select! {
+        cause = server.wait() => {
+            stop.cancel();
+            return Err(cause);
+        }
+        () = stops.next() => {}
+    }
+    let outcome = drain(&mut server, &mut stops, &stop).await;
+    tasks.close();
+    drop(tokio::time::timeout(FAREWELL, tasks.wait()).await);
+    outcome
+}
+
+/// Starts scraper, rules, console and demo load; the address of the console.
+fn start_parts(
+    args: &UpArgs,
+    ready: &Ready,
+    console: TcpListener,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) -> Result<String, Failure> {
+    let internal = |e: &dyn std::fmt::Display| Failure::new(exit::INTERNAL, e.to_string());
+    let address = console.local_addr().map_err(|e| internal(&e))?.to_string();
+    let store = Arc::new(Store::new(Bounds::default()));
+    let knowledge = Arc::new(Knowledge::default());
+    let rules = Rules::parse(&console::rule_files()).map_err(|e| internal(&e))?;
+    let rules = Arc::new(rules);
+    let target = Target {
+        address: ready.address.clone(),
+        job: "sightline-unified".to_owned(),
+        cluster: "local".to_owned(),
+        node: node_name(),
+    };
+    let scraper = Scraper::new(target, Arc::clone(&store), Arc::clone(&knowledge));
+    tasks.spawn(scraper.run(stop.clone()));
+    tasks.spawn(Arc::clone(&rules).run(Arc::clone(&store), stop.clone()));
+    let routes = console::routes(Arc::new(Api::new(store, rules, knowledge)));
+    let until = stop.clone().cancelled_owned();
+    tasks.spawn(async move {
+        let served = axum::serve(console, routes).with_graceful_shutdown(until).await;
+        if let Err(error) = served {
+            complain(&format!("error: the console ended: {error}"));
+        }
+    });
+    if args.wants_demo_load() {
+        tasks.spawn(demo::run(ready.address.clone(), ready.model.clone(), stop.clone()));
+    }
+    Ok(address)
+}
+
+fn node_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Says where everything is.
+fn announce(args: &UpArgs, ready: &Ready, console: &str) {
+    let console = console.replace("0.0.0.0", "127.0.0.1");
+    let load = if args.wants_demo_load() { "on; DEMO_LOAD=0 turns it off" } else { "off" };
+    say("");
+    say(&format!("  Sightline serves {}", ready.model));
+    say("");
+    say(&format!("    console   http://{console}/"));
+    say(&format!("    API       http://{}/v1", ready.address));
+    say(&format!("    metrics   http://{}/metrics", ready.address));
+    say(&format!("    PromQL    http://{console}/api/v1/query?query=up"));
+    say(&format!("    demo load {load}"));
+    say("");
+    say("  Ask it something:");
+    say("");
+    say(&format!(
+        "    curl http://{}/v1/chat/completions -H 'content-type: application/json' \\\n      \
+         -d '{{\"model\":\"{}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Why is the sky \
+         blue?\"}}],\"max_tokens\":48}}'",
+        ready.address, ready.model
+    ));
+    say("");
+    say("  Ctrl-C drains and stops.");
+}
+
+/// Lets running requests end; a second signal ends everything now.
+async fn drain(
+    server: &mut Child,
+    stops: &mut Stops,
+    stop: &CancellationToken,
+) -> Result<u8, Failure> {
+    say("");
+    say("Draining: running requests may end. Ctrl-C again stops now.");
+    let code = tokio::select! {
+        () = server.stop() => 0,
+        () = stops.next() => {
+            server.kill();
+            exit::INTERRUPTED
+        }
+    };
+    stop.cancel();
+    if code == 0 {
+        say("Stopped.");
+    }
+    Ok(code)
+}

@@ -1,0 +1,228 @@
+//! The server as a child process: preflight, start, readiness, drain, death.
+//!
+//! The child runs in a process group of its own, so that Ctrl-C reaches only this program, which
+//! then drains the child. It cannot outlive this program: the kernel ends it (Linux), and so does
+//! dropping [`Child`].
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
+use tokio::process::{ChildStderr, ChildStdout, Command};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::progress::Progress;
+use super::{Failure, exit};
+use crate::cli::UpArgs;
+use crate::complain;
+
+/// Set for children of `up`: the id of the process that they must not outlive.
+const PARENT: &str = "SIGHTLINE_PARENT";
+
+/// Last lines of the child's log, shown when it dies.
+const LINES_KEPT: usize = 12;
+
+/// What the server prints when it serves.
+#[derive(Debug, Deserialize)]
+struct ReadyLine {
+    event: String,
+    api: String,
+    model: String,
+}
+
+/// A server that answers.
+#[derive(Debug, Clone)]
+pub(super) struct Ready {
+    /// `host:port` of the API.
+    pub(super) address: String,
+    /// Name that clients use.
+    pub(super) model: String,
+}
+
+/// The running server.
+pub(super) struct Child {
+    process: tokio::process::Child,
+    stdout: Lines<BufReader<ChildStdout>>,
+    log: Arc<Log>,
+    /// Reads the log until the child closes it.
+    _reader: AbortOnDropHandle<()>,
+}
+
+/// The child's log: shown as progress at first, then passed on.
+#[derive(Default)]
+struct Log {
+    last: Mutex<VecDeque<String>>,
+    progress: Mutex<Option<Progress>>,
+}
+
+/// Ends this process when its parent does, if `sightline up` is the parent.
+pub(crate) fn end_with_parent() {
+    let Some(parent) = std::env::var_os(PARENT) else {
+        return;
+    };
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+        if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+            complain(&format!("warning: this process may outlive its parent: {error}"));
+        }
+        // The parent may have ended before the line above.
+        let alive = getppid().is_some_and(|id| {
+            Some(id.as_raw_nonzero().to_string()) == parent.to_str().map(str::to_owned)
+        });
+        if !alive && rustix::process::kill_process(rustix::process::getpid(), Signal::KILL).is_err()
+        {
+            complain("warning: the parent has ended");
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    drop(parent);
+}
+
+fn command(args: &UpArgs, model: &Path, verb: &str) -> Result<Command, Failure> {
+    let program = std::env::current_exe().map_err(|e| {
+        Failure::new(exit::INTERNAL, format!("the program does not find itself: {e}"))
+    })?;
+    let mut command = Command::new(program);
+    command
+        .args(["server", verb, "--model"])
+        .arg(model)
+        .args(["--host", &args.host.to_string(), "--port", &args.port.to_string()])
+        .args(log_level(&args.server_args))
+        .args(&args.server_args)
+        .env(PARENT, std::process::id().to_string())
+        .stdin(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true);
+    Ok(command)
+}
+
+/// A demo server should be quiet, unless the user asks for more.
+fn log_level(given: &[OsString]) -> Vec<&'static str> {
+    let asked = given.iter().any(|arg| arg.to_string_lossy().starts_with("--log-level"));
+    if asked || std::env::var_os("SIGHTLINE_LOG_LEVEL").is_some() {
+        Vec::new()
+    } else {
+        vec!["--log-level", "warn"]
+    }
+}
+
+/// Has the server check all flags and the model's headers, without loading anything.
+pub(super) async fn preflight(args: &UpArgs, model: &Path) -> Result<(), Failure> {
+    let output = command(args, model, "plan")?.stdout(Stdio::null()).output().await;
+    let output = output
+        .map_err(|e| Failure::new(exit::INTERNAL, format!("the check did not start: {e}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let message = text.trim().trim_start_matches("error: ").to_owned();
+    Err(Failure::new(code(output.status), message))
+}
+
+/// The exit code to pass on; a death by signal is an internal error.
+fn code(status: ExitStatus) -> u8 {
+    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::INTERNAL)
+}
+
+impl Child {
+    /// Starts the server; it loads the model while [`Child::ready`] is awaited.
+    pub(super) fn start(args: &UpArgs, model: &Path) -> Result<Self, Failure> {
+        let failed = |e: std::io::Error| {
+            Failure::new(exit::INTERNAL, format!("the server did not start: {e}"))
+        };
+        let mut command = command(args, model, "serve")?;
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().map_err(failed)?;
+        let missing = || Failure::new(exit::INTERNAL, "the server has no output");
+        let stdout = BufReader::new(process.stdout.take().ok_or_else(missing)?).lines();
+        let stderr = process.stderr.take().ok_or_else(missing)?;
+        let log = Arc::new(Log::default());
+        let name = model.file_name().unwrap_or(model.as_os_str()).to_string_lossy();
+        log.show(Some(Progress::new(&format!("Loading {name}"))));
+        let reader = read_log(stderr, Arc::clone(&log));
+        Ok(Self { process, stdout, log, _reader: reader })
+    }
+
+    /// Waits until the server says that it serves; the error says why it never will.
+    pub(super) async fn ready(&mut self) -> Result<Ready, Failure> {
+        while let Ok(Some(line)) = self.stdout.next_line().await {
+            let Ok(line) = serde_json::from_str::<ReadyLine>(&line) else { continue };
+            if line.event != "ready" {
+                continue;
+            }
+            self.log.show(None);
+            let address = line.api.trim_start_matches("http://").trim_end_matches('/');
+            return Ok(Ready { address: address.to_owned(), model: line.model });
+        }
+        self.log.show(None);
+        Err(self.wait().await)
+    }
+
+    /// Waits until the server ends by itself, which it should not: the reason.
+    pub(super) async fn wait(&mut self) -> Failure {
+        let status = match self.process.wait().await {
+            Ok(status) => status,
+            Err(error) => return Failure::new(exit::INTERNAL, format!("lost the server: {error}")),
+        };
+        let cause = self.log.last_lines();
+        let cause = if cause.is_empty() { "it said nothing".to_owned() } else { cause };
+        Failure::new(code(status), format!("the server ended ({status}): {cause}"))
+    }
+
+    /// Asks the server to drain and waits until it has.
+    pub(super) async fn stop(&mut self) {
+        self.log.show(None);
+        let id = self.process.id().and_then(|id| i32::try_from(id).ok());
+        let pid = id.and_then(rustix::process::Pid::from_raw);
+        let term = rustix::process::Signal::TERM;
+        if pid.is_some_and(|pid| rustix::process::kill_process(pid, term).is_err()) {
+            complain("warning: the server could not be told to stop");
+        }
+        drop(self.process.wait().await);
+    }
+
+    /// Ends the server now.
+    pub(super) fn kill(&mut self) {
+        drop(self.process.start_kill());
+    }
+}
+
+impl Log {
+    fn show(&self, progress: Option<Progress>) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+    }
+
+    fn line(&self, line: String) {
+        match &*self.progress.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(progress) => progress.line(&line),
+            None => complain(&format!("server: {line}")),
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() == LINES_KEPT {
+            last.pop_front();
+        }
+        last.push_back(line);
+    }
+
+    fn last_lines(&self) -> String {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.iter().map(String::as_str).collect::<Vec<_>>().join("\n  ")
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the task is owned by the child it reads")]
+fn read_log(stderr: ChildStderr, log: Arc<Log>) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(pass_on(stderr, log)))
+}
+
+async fn pass_on(from: impl AsyncRead + Unpin, log: Arc<Log>) {
+    let mut lines = BufReader::new(from).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        log.line(line);
+    }
+}

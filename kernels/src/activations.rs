@@ -20,15 +20,8 @@ pub struct Activations {
     features: usize,
     values: Vec<f32>,
     int8: OnceLock<Int8Rows>,
-    wide: OnceLock<Vec<i16>>,
-    spare: Mutex<Spare>,
-}
-
-/// Buffers of forms that were dropped.
-#[derive(Debug, Default)]
-struct Spare {
-    int8: Int8Rows,
-    wide: Vec<i16>,
+    /// Buffers of a form that was dropped.
+    spare: Mutex<Int8Rows>,
 }
 
 /// The int8 form: `value = scale * q`, `|q| <= 127`, blocks of 32.
@@ -111,10 +104,7 @@ impl Activations {
     fn drop_forms(&mut self) {
         let spare = self.spare.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(int8) = self.int8.take() {
-            spare.int8 = int8;
-        }
-        if let Some(wide) = self.wide.take() {
-            spare.wide = wide;
+            *spare = int8;
         }
     }
 
@@ -124,24 +114,10 @@ impl Activations {
     pub(crate) fn int8(&self, pool: &ThreadPool) -> &Int8Rows {
         self.int8.get_or_init(|| {
             let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut form = std::mem::take(&mut spare.int8);
+            let mut form = std::mem::take(&mut *spare);
             drop(spare);
             self.quantize(&mut form, pool);
             form
-        })
-    }
-
-    /// The int8 form widened to i16; made at the first call.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) fn int16(&self, pool: &ThreadPool) -> &[i16] {
-        self.wide.get_or_init(|| {
-            let form = self.int8(pool);
-            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut wide = std::mem::take(&mut spare.wide);
-            drop(spare);
-            wide.clear();
-            wide.extend(form.q.iter().map(|q| i16::from(*q)));
-            wide
         })
     }
 

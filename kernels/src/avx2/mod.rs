@@ -4,6 +4,7 @@
 //! pass over a panel is one sequential read. A tile multiplies one panel with up to four rows; the
 //! arithmetic of each row is the same whatever the number of rows in the tile.
 
+mod block;
 mod float;
 mod panel;
 mod quant;
@@ -11,9 +12,10 @@ mod quant;
 use crate::linear::StoredMatrix;
 use crate::{CpuCaps, KernelEntry, KernelPath};
 
+use block::{Q4_0, Q4_1, Q8_0};
 use float::{Bf16, F16, F32, Float};
 use panel::{PanelKernel, PanelLinear};
-use quant::{Q4_0, Q4_1, Q8_0};
+use quant::Quant;
 
 const fn entry<K: PanelKernel>() -> KernelEntry {
     KernelEntry {
@@ -30,7 +32,7 @@ pub(crate) static KERNELS: [KernelEntry; 6] = [
     entry::<Float<F32>>(),
     entry::<Float<F16>>(),
     entry::<Float<Bf16>>(),
-    entry::<Q8_0>(),
-    entry::<Q4_0>(),
-    entry::<Q4_1>(),
+    entry::<Quant<Q8_0>>(),
+    entry::<Quant<Q4_0>>(),
+    entry::<Quant<Q4_1>>(),
 ];

@@ -1,4 +1,4 @@
-//! What all packed-panel kernels share: storage, the split over threads, blocking over rows.
+//! What all packed-panel kernels share: storage and the split over threads.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -7,41 +7,25 @@ use crate::buffer::{AlignedBytes, SharedOut};
 use crate::linear::{StoredMatrix, check_shapes};
 use crate::{Activations, Linear, ThreadPool, WeightFormat};
 
-/// Rows of the largest tile.
-pub(super) const TILE_ROWS: usize = 4;
-/// Outputs of the widest panel.
-pub(super) const MAX_OUTPUTS: usize = 24;
-/// Rows that share a pass over a panel at most.
-const BLOCK_ROWS: usize = 64;
-/// Activations of such rows should stay in the second-level cache.
-const BLOCK_BYTES: usize = 192 * 1024;
 /// Weight bytes times rows that are worth a turn of a thread.
 const MIN_WORK: usize = 32 * 1024;
 
-/// Running sums of one row of a tile.
-pub(super) type Sums = [f32; MAX_OUTPUTS];
-
-/// One way to pack and multiply a panel.
+/// One way to pack and multiply panels.
 ///
 /// # Safety
-/// `tile` may rely on what its documentation states; `panel_bytes`, `pack_panel` and `row_bytes`
-/// must agree with what it reads.
+/// `run` must write only the outputs of its panels.
 pub(super) unsafe trait PanelKernel: Send + Sync + 'static {
     /// Name for logs and metrics.
     const NAME: &'static str;
     /// The stored form it packs.
     const FORMAT: WeightFormat;
-    /// Outputs of a panel, at most [`MAX_OUTPUTS`].
+    /// Outputs of a panel.
     const OUTPUTS: usize;
-    /// Input features of one pass; sums are kept between passes.
-    const PASS: usize;
-    /// Bytes of one activation value as the kernel reads it.
-    const VALUE_BYTES: usize;
 
     /// The activations as the kernel reads them.
     type Input<'a>: Copy + Send + Sync;
 
-    /// Bytes of a panel for `k` input features; a multiple of 16.
+    /// Bytes of a panel for `k` input features.
     fn panel_bytes(k: usize) -> usize;
 
     /// Packs the outputs from `first` on; those beyond the last are zeros already.
@@ -50,19 +34,53 @@ pub(super) unsafe trait PanelKernel: Send + Sync + 'static {
     /// Prepares the activations.
     fn input<'a>(x: &'a Activations, pool: &ThreadPool) -> Self::Input<'a>;
 
-    /// Adds the products of input features `k` to the sums of `sums.len()` rows from `row` on.
+    /// All rows of `input` times a range of panels.
     ///
     /// # Safety
-    /// The processor has AVX2, FMA and F16C; `panel` was packed by `pack_panel`; the rows exist in
-    /// `input`, whose rows have as many features as the panel; `k` lies inside them and starts and
-    /// ends at multiples of `PASS` or at the end; `1 <= sums.len() <= TILE_ROWS`.
-    unsafe fn tile(
-        panel: &[u8],
-        input: Self::Input<'_>,
-        row: usize,
-        k: Range<usize>,
-        sums: &mut [Sums],
-    );
+    /// The processor has AVX2, FMA and F16C; `input` has as many features as the matrix; no other
+    /// thread writes the outputs of these panels.
+    unsafe fn run(w: Panels<'_>, range: Range<usize>, input: Self::Input<'_>, out: &Outputs<'_>);
+}
+
+/// The packed panels of a matrix.
+#[derive(Clone, Copy)]
+pub(super) struct Panels<'a> {
+    bytes: &'a [u8],
+    panel_bytes: usize,
+    /// Input features.
+    pub(super) k: usize,
+}
+
+impl<'a> Panels<'a> {
+    /// One panel and all that follow it.
+    pub(super) fn from(&self, panel: usize) -> &'a [u8] {
+        &self.bytes[panel * self.panel_bytes..]
+    }
+
+    /// Distance of neighbouring panels.
+    pub(super) fn stride(&self) -> usize {
+        self.panel_bytes
+    }
+}
+
+/// The output matrix.
+pub(super) struct Outputs<'a> {
+    values: SharedOut<'a, f32>,
+    pub(super) rows: usize,
+    out_features: usize,
+}
+
+impl Outputs<'_> {
+    /// Stores outputs `first..first + values.len()` of a row, leaving out those beyond the last.
+    ///
+    /// # Safety
+    /// No other thread accesses these outputs.
+    pub(super) unsafe fn store(&self, row: usize, first: usize, values: &[f32]) {
+        let width = values.len().min(self.out_features - first);
+        let at = row * self.out_features + first;
+        // SAFETY: the caller's promise; the reference ends with the copy.
+        unsafe { self.values.slice(at..at + width) }.copy_from_slice(&values[..width]);
+    }
 }
 
 /// A matrix packed for kernel `K`.
@@ -87,56 +105,6 @@ impl<K: PanelKernel> PanelLinear<K> {
         let (out_features, in_features) = (w.out_features, w.in_features);
         Self { weights, out_features, in_features, kernel: PhantomData }
     }
-
-    fn panels(&self) -> usize {
-        self.out_features.div_ceil(K::OUTPUTS)
-    }
-
-    /// All rows of a few panels.
-    fn run(
-        &self,
-        panels: Range<usize>,
-        input: K::Input<'_>,
-        rows: usize,
-        out: &SharedOut<'_, f32>,
-    ) {
-        let k = self.in_features;
-        let fitting = BLOCK_BYTES / (k * K::VALUE_BYTES).max(1);
-        let block = (fitting / TILE_ROWS * TILE_ROWS).clamp(TILE_ROWS, BLOCK_ROWS);
-        let mut sums = [[0.0; MAX_OUTPUTS]; BLOCK_ROWS];
-        for first in (0..rows).step_by(block) {
-            let sums = &mut sums[..block.min(rows - first)];
-            for panel in panels.clone() {
-                self.panel_rows(panel, input, first, sums);
-                let at = panel * K::OUTPUTS;
-                let width = K::OUTPUTS.min(self.out_features - at);
-                for (i, sums) in sums.iter().enumerate() {
-                    let at = (first + i) * self.out_features + at;
-                    // SAFETY: this thread alone has this panel, hence these outputs of any row.
-                    unsafe { out.slice(at..at + width) }.copy_from_slice(&sums[..width]);
-                }
-            }
-        }
-    }
-
-    /// The sums of one panel for the rows from `first` on.
-    fn panel_rows(&self, panel: usize, input: K::Input<'_>, first: usize, sums: &mut [Sums]) {
-        let k = self.in_features;
-        let bytes = K::panel_bytes(k);
-        let panel = &self.weights.as_slice()[panel * bytes..(panel + 1) * bytes];
-        sums.fill([0.0; MAX_OUTPUTS]);
-        for start in (0..k).step_by(K::PASS) {
-            let pass = start..k.min(start.saturating_add(K::PASS));
-            for (i, sums) in sums.chunks_mut(TILE_ROWS).enumerate() {
-                let row = first + i * TILE_ROWS;
-                // SAFETY: the registry offers this kernel only where its instructions exist; the
-                // panel was packed in `new`; `forward` checked that the activations have
-                // `in_features` features, and the rows are some of theirs; passes start at
-                // multiples of `PASS`; chunks are not empty and at most `TILE_ROWS` long.
-                unsafe { K::tile(panel, input, row, pass.clone(), sums) };
-            }
-        }
-    }
 }
 
 impl<K: PanelKernel> Linear for PanelLinear<K> {
@@ -153,12 +121,19 @@ impl<K: PanelKernel> Linear for PanelLinear<K> {
             return;
         }
         let input = K::input(x, pool);
-        let panels = self.panels();
-        let work = K::panel_bytes(self.in_features).max(1) * x.rows();
+        let panel_bytes = K::panel_bytes(self.in_features);
+        let bytes = self.weights.as_slice();
+        let w = Panels { bytes, panel_bytes, k: self.in_features };
+        let (rows, out_features) = (x.rows(), self.out_features);
+        let out = Outputs { values: SharedOut::new(y), rows, out_features };
+        let panels = out_features.div_ceil(K::OUTPUTS);
         let even = panels.div_ceil(pool.threads() * 4);
-        let grain = even.max(MIN_WORK.div_ceil(work));
-        let out = SharedOut::new(y);
-        pool.parallel_for(panels, grain, |panels| self.run(panels, input, x.rows(), &out));
+        let grain = even.max(MIN_WORK.div_ceil(panel_bytes.max(1) * rows));
+        pool.parallel_for(panels, grain, |range| {
+            // SAFETY: the registry offers this kernel only where its instructions exist; the
+            // features were checked; `parallel_for` hands out each panel once.
+            unsafe { K::run(w, range, input, &out) };
+        });
     }
 
     fn kernel(&self) -> &'static str {

@@ -1,226 +1,57 @@
 //! Block weights times int8 activations: eight outputs side by side.
 //!
-//! Block sums are exact in i32, so how a format forms them cannot change a bit. Each block's sum is
-//! then multiplied by the product of both scales and added to the output, block after block.
+//! Each block's exact integer sum is multiplied by the product of both scales and added to the
+//! output, block after block, for any number of rows.
 
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::panel::{PanelKernel, Sums};
+use super::block::{BlockFormat, HALVES, OUTPUTS, Spread, floats, halves, word};
+use super::panel::{Outputs, PanelKernel, Panels};
 use crate::activations::Int8Rows;
 use crate::format::BLOCK;
 use crate::linear::StoredMatrix;
 use crate::{Activations, ThreadPool, WeightFormat};
 
-/// Outputs of a panel.
-const OUTPUTS: usize = 8;
-/// Bytes of one f16 per output.
-const HALVES: usize = 2 * OUTPUTS;
-/// Bytes of the nibbles of a block of all outputs.
-const NIBBLES: usize = OUTPUTS * BLOCK / 2;
-/// Bytes of the int8 weights of a block of all outputs.
-const BYTES: usize = OUTPUTS * BLOCK;
+/// Rows of the largest tile.
+const TILE_ROWS: usize = 4;
+/// Activation blocks that are spread at a time, shared by the rows of a tile: 17 KiB.
+const SPREAD_BLOCKS: usize = 48;
+/// Weights of a group of panels should stay in the second-level cache.
+const GROUP_BYTES: usize = 192 * 1024;
+/// Panels of a group at most.
+const GROUP_PANELS: usize = 64;
+
+/// Running sums of a row.
+type Sums = [f32; OUTPUTS];
+
+/// The kernel for blocks of format `F`.
+pub(super) struct Quant<F>(PhantomData<F>);
 
 /// The int8 form of activation rows.
 #[derive(Clone, Copy)]
 pub(super) struct Int8Input<'a> {
     form: &'a Int8Rows,
-    /// The same integers as i16, for the kernels that want them.
-    wide: &'a [i16],
+    /// Blocks of a row.
     blocks: usize,
 }
 
-/// Block `block` of a row: where its integers are, and its place among the blocks of all rows.
-#[derive(Clone, Copy)]
-struct XBlock {
-    q: *const i8,
-    wide: *const i16,
-    index: usize,
-}
-
 impl Int8Input<'_> {
-    /// # Safety
-    /// The row and the block must exist.
-    #[inline]
-    unsafe fn block(&self, row: usize, block: usize) -> XBlock {
-        let index = row * self.blocks + block;
-        debug_assert!(index < self.form.scale.len());
-        // `wide` is empty when the kernel does not read it, hence the wrapping arithmetic.
-        let wide = self.wide.as_ptr().wrapping_add(index * BLOCK);
-        // SAFETY: 32 integers belong to every block.
-        XBlock { q: unsafe { self.form.q.as_ptr().add(index * BLOCK) }, wide, index }
-    }
-}
-
-/// How a block format lies in a panel and is multiplied: integers, 8 scales, maybe 8 offsets.
-///
-/// # Safety
-/// `dot` must read `INTEGERS` bytes of the panel block and one block of each activation row.
-unsafe trait BlockFormat: Send + Sync + 'static {
-    const NAME: &'static str;
-    const FORMAT: WeightFormat;
-    /// Bytes of the integers of a block of all outputs.
-    const INTEGERS: usize;
-    /// Whether an offset per output follows the scale.
-    const OFFSETS: bool;
-    /// Whether the activations are read as i16.
-    const WIDE: bool;
-    /// Bytes of a block of all outputs.
-    const BLOCK_BYTES: usize = Self::INTEGERS + HALVES * (1 + Self::OFFSETS as usize);
-
-    /// Where integer byte `at` of an output's stored block goes inside the panel block.
-    fn place(output: usize, at: usize) -> usize;
-
-    /// Exact sums of products: eight outputs for each row.
-    ///
-    /// # Safety
-    /// The processor has AVX2; `w` points to a panel block and `x` to activation blocks of `form`.
-    unsafe fn dot<const R: usize>(w: *const u8, x: &[XBlock; R], form: &Int8Rows) -> [__m256i; R];
-}
-
-/// Four bits with an offset.
-pub(super) struct Q4_1;
-/// Four bits around 8.
-pub(super) struct Q4_0;
-/// Eight bits.
-pub(super) struct Q8_0;
-
-// SAFETY: reads the nibbles and 32 activations.
-unsafe impl BlockFormat for Q4_1 {
-    const NAME: &'static str = "avx2-q4_1-8x32";
-    const FORMAT: WeightFormat = WeightFormat::Q4_1;
-    const INTEGERS: usize = NIBBLES;
-    const OFFSETS: bool = true;
-    const WIDE: bool = false;
-
-    fn place(output: usize, at: usize) -> usize {
-        nibble_place(output, at)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn dot<const R: usize>(w: *const u8, x: &[XBlock; R], _: &Int8Rows) -> [__m256i; R] {
-        // SAFETY: the caller's promise.
-        unsafe { nibble_dot(w, x) }
-    }
-}
-
-// SAFETY: reads the nibbles and 32 activations.
-unsafe impl BlockFormat for Q4_0 {
-    const NAME: &'static str = "avx2-q4_0-8x32";
-    const FORMAT: WeightFormat = WeightFormat::Q4_0;
-    const INTEGERS: usize = NIBBLES;
-    const OFFSETS: bool = false;
-    const WIDE: bool = false;
-
-    fn place(output: usize, at: usize) -> usize {
-        nibble_place(output, at)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn dot<const R: usize>(w: *const u8, x: &[XBlock; R], form: &Int8Rows) -> [__m256i; R] {
-        // SAFETY: the caller's promise.
-        let mut dots = unsafe { nibble_dot(w, x) };
-        for (dot, x) in dots.iter_mut().zip(x) {
-            // SAFETY: every block has a sum.
-            let sum = unsafe { *form.sum.get_unchecked(x.index) };
-            *dot = _mm256_sub_epi32(*dot, _mm256_set1_epi32(8 * sum));
+    /// Repeats the blocks of a row for each output.
+    fn spread<F: BlockFormat>(&self, row: usize, blocks: Range<usize>, to: &mut [Spread]) {
+        let first = row * self.blocks + blocks.start;
+        for (i, to) in to.iter_mut().take(blocks.len()).enumerate() {
+            to.fill::<F>(self.form, first + i);
         }
-        dots
     }
 }
 
-// SAFETY: reads 256 bytes of weights and 32 activations as i16.
-unsafe impl BlockFormat for Q8_0 {
-    const NAME: &'static str = "avx2-q8_0-8x32";
-    const FORMAT: WeightFormat = WeightFormat::Q8_0;
-    const INTEGERS: usize = BYTES;
-    const OFFSETS: bool = false;
-    const WIDE: bool = true;
-
-    /// Vector `v` holds features `4 v..4 v + 4`; i16 lane `2 output + i` has feature `4 v + i` in
-    /// its low and `4 v + 2 + i` in its high byte, so that shifts widen either pair.
-    fn place(output: usize, at: usize) -> usize {
-        let (vector, pair, i) = (at / 4, at / 2 % 2, at % 2);
-        vector * 32 + output * 4 + i * 2 + pair
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn dot<const R: usize>(w: *const u8, x: &[XBlock; R], _: &Int8Rows) -> [__m256i; R] {
-        let mut dots = [_mm256_setzero_si256(); R];
-        for v in 0..BLOCK / 4 {
-            // SAFETY: eight vectors make the 256 bytes of the block.
-            let both = unsafe { _mm256_loadu_si256(w.add(32 * v).cast()) };
-            let low = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(both));
-            let high = _mm256_srai_epi16::<8>(both);
-            for (dot, x) in dots.iter_mut().zip(x) {
-                // SAFETY: 32 i16 belong to the block.
-                let (a, b) = unsafe { (pair(x.wide.add(4 * v)), pair(x.wide.add(4 * v + 2))) };
-                *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(low, a));
-                *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(high, b));
-            }
-        }
-        dots
-    }
-}
-
-/// Two i16 in every 32-bit lane.
-///
-/// # Safety
-/// AVX2, and two values at `at`.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn pair(at: *const i16) -> __m256i {
-    // SAFETY: the caller promises 4 readable bytes.
-    _mm256_set1_epi32(unsafe { at.cast::<i32>().read_unaligned() })
-}
-
-/// Vector `v` of four holds, for each output, nibble bytes `4 v..4 v + 4` of its stored block.
-fn nibble_place(output: usize, at: usize) -> usize {
-    at / 4 * 32 + output * 4 + at % 4
-}
-
-/// Sums of nibbles (0..=15) times activations.
-///
-/// # Safety
-/// AVX2, 128 bytes at `w`, and activation blocks.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn nibble_dot<const R: usize>(w: *const u8, x: &[XBlock; R]) -> [__m256i; R] {
-    let mask = _mm256_set1_epi8(0x0f);
-    let mut weights = [mask; 8];
-    for v in 0..4 {
-        // SAFETY: four vectors make the 128 bytes.
-        let both = unsafe { _mm256_loadu_si256(w.add(32 * v).cast()) };
-        weights[v] = _mm256_and_si256(both, mask);
-        weights[4 + v] = _mm256_and_si256(_mm256_srli_epi16::<4>(both), mask);
-    }
-    let mut dots = [mask; R];
-    for (dot, x) in dots.iter_mut().zip(x) {
-        let x = x.q.cast::<i32>();
-        // A pair of products is at most 2 * 15 * 127 in magnitude and the sum of eight pairs at
-        // most 30,480: no i16 overflows.
-        let mut sum = _mm256_setzero_si256();
-        for (v, w) in weights.iter().enumerate() {
-            // SAFETY: eight groups of four activations make the block.
-            let x = _mm256_set1_epi32(unsafe { x.add(v).read_unaligned() });
-            sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(*w, x));
-        }
-        *dot = _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
-    }
-    dots
-}
-
-// SAFETY: a panel is `k / 32` blocks of `BLOCK_BYTES`; rows have as many blocks, as `Int8Input`
-// says.
-unsafe impl<F: BlockFormat> PanelKernel for F {
+// SAFETY: `run` stores outputs of its panels only.
+unsafe impl<F: BlockFormat> PanelKernel for Quant<F> {
     const NAME: &'static str = F::NAME;
     const FORMAT: WeightFormat = F::FORMAT;
     const OUTPUTS: usize = OUTPUTS;
-    const PASS: usize = usize::MAX;
-    const VALUE_BYTES: usize = if F::WIDE { 2 } else { 1 };
 
     type Input<'a> = Int8Input<'a>;
 
@@ -228,14 +59,17 @@ unsafe impl<F: BlockFormat> PanelKernel for F {
         k / BLOCK * F::BLOCK_BYTES
     }
 
+    /// Vector `v` of a panel block holds, for each output, bytes `4 v..4 v + 4` of its stored
+    /// block.
     fn pack_panel(w: &StoredMatrix<'_>, first: usize, panel: &mut [u8]) {
         let head = if F::OFFSETS { 4 } else { 2 };
         for output in 0..OUTPUTS.min(w.out_features - first) {
             let blocks = w.row(first + output).chunks_exact(F::FORMAT.block_bytes());
             for (block, place) in blocks.zip(panel.chunks_exact_mut(F::BLOCK_BYTES)) {
                 let (head, integers) = block.split_at(head);
-                for (at, byte) in integers.iter().enumerate() {
-                    place[F::place(output, at)] = *byte;
+                for (v, word) in integers.as_chunks::<4>().0.iter().enumerate() {
+                    let at = v * 4 * OUTPUTS + 4 * output;
+                    place[at..at + 4].copy_from_slice(&word.map(F::byte));
                 }
                 for (i, half) in head.as_chunks::<2>().0.iter().enumerate() {
                     let at = F::INTEGERS + i * HALVES + 2 * output;
@@ -246,86 +80,182 @@ unsafe impl<F: BlockFormat> PanelKernel for F {
     }
 
     fn input<'a>(x: &'a Activations, pool: &ThreadPool) -> Int8Input<'a> {
-        let wide = if F::WIDE { x.int16(pool) } else { &[] };
-        Int8Input { form: x.int8(pool), wide, blocks: x.features() / BLOCK }
+        Int8Input { form: x.int8(pool), blocks: x.features() / BLOCK }
     }
 
-    unsafe fn tile(
-        panel: &[u8],
-        input: Int8Input<'_>,
-        row: usize,
-        k: Range<usize>,
-        sums: &mut [Sums],
-    ) {
-        debug_assert!(panel.len() >= Self::panel_bytes(k.end));
-        let blocks = k.start / BLOCK..k.end / BLOCK;
-        // SAFETY: the caller's promises are those of `tile`.
-        unsafe {
-            match sums {
-                [a] => tile::<F, 1>(panel, input, row, blocks, [a]),
-                [a, b] => tile::<F, 2>(panel, input, row, blocks, [a, b]),
-                [a, b, c] => tile::<F, 3>(panel, input, row, blocks, [a, b, c]),
-                [a, b, c, d, ..] => tile::<F, 4>(panel, input, row, blocks, [a, b, c, d]),
-                [] => {}
+    unsafe fn run(w: Panels<'_>, range: Range<usize>, input: Int8Input<'_>, out: &Outputs<'_>) {
+        let group = (GROUP_BYTES / w.stride().max(1)).clamp(8, GROUP_PANELS);
+        let mut sums = [[0.0; OUTPUTS]; GROUP_PANELS * TILE_ROWS];
+        let mut spread = [Spread::EMPTY; SPREAD_BLOCKS];
+        for start in range.clone().step_by(group) {
+            let panels = start..range.end.min(start + group);
+            for row in (0..out.rows).step_by(TILE_ROWS) {
+                let rows = row..out.rows.min(row + TILE_ROWS);
+                let sums = &mut sums[..panels.len() * rows.len()];
+                // SAFETY: the caller's promises; the panels and rows exist.
+                unsafe {
+                    group_rows::<F>(w, panels.clone(), input, rows.clone(), sums, &mut spread)
+                };
+                for (panel, sums) in panels.clone().zip(sums.chunks_exact(rows.len())) {
+                    for (row, sums) in rows.clone().zip(sums) {
+                        // SAFETY: this thread alone has these panels.
+                        unsafe { out.store(row, panel * OUTPUTS, sums) };
+                    }
+                }
             }
         }
     }
 }
 
-/// `R` rows times one panel.
+/// The sums of a few rows for a group of panels, panel after panel.
 ///
 /// # Safety
-/// As [`PanelKernel::tile`], for `R` rows.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn tile<F: BlockFormat, const R: usize>(
-    panel: &[u8],
+/// AVX2, FMA and F16C; the panels have as many features as the rows; `sums` holds
+/// `panels.len() * rows.len()` sums, and there are 1 to 4 rows.
+unsafe fn group_rows<F: BlockFormat>(
+    w: Panels<'_>,
+    panels: Range<usize>,
     input: Int8Input<'_>,
-    row: usize,
-    blocks: Range<usize>,
-    sums: [&mut Sums; R],
+    rows: Range<usize>,
+    sums: &mut [Sums],
+    spread: &mut [Spread; SPREAD_BLOCKS],
 ) {
-    let mut acc = [_mm256_setzero_ps(); R];
-    for (acc, sums) in acc.iter_mut().zip(&sums) {
-        // SAFETY: `Sums` has more than eight values.
-        *acc = unsafe { _mm256_loadu_ps(sums.as_ptr()) };
-    }
-    let form = input.form;
-    for block in blocks {
-        // SAFETY: the panel and the rows have this block; its scales and offsets follow its
-        // integers; every activation block has a scale and a total.
-        unsafe {
-            let w = panel.as_ptr().add(block * F::BLOCK_BYTES);
-            let mut x = [input.block(row, block); R];
-            for (r, x) in x.iter_mut().enumerate() {
-                *x = input.block(row + r, block);
+    sums.fill([0.0; OUTPUTS]);
+    let count = rows.len();
+    // As many blocks as fit the buffer for all rows: a whole panel is read in one go for one row.
+    let pass = SPREAD_BLOCKS / count;
+    for start in (0..input.blocks).step_by(pass) {
+        let blocks = start..input.blocks.min(start + pass);
+        for (row, to) in rows.clone().zip(spread.chunks_exact_mut(pass)) {
+            input.spread::<F>(row, blocks.clone(), to);
+        }
+        // Few rows mean that memory sets the pace; more panels at once are more requests to it.
+        let together = TILE_ROWS / count;
+        let mut panel = panels.start;
+        for sums in sums.chunks_mut(together * count) {
+            let w = w.part(panel, sums.len() / count, blocks.clone(), F::BLOCK_BYTES);
+            if sums.len() < together * count {
+                for (p, sums) in sums.chunks_mut(count).enumerate() {
+                    // SAFETY: the caller's promise about the processor.
+                    unsafe { any_tile::<F>(w.only(p), count, spread, sums) };
+                }
+            } else {
+                // SAFETY: as above.
+                unsafe { any_tile::<F>(w, count, spread, sums) };
             }
-            let dots = F::dot(w, &x, form);
-            let scale = halves(w.add(F::INTEGERS));
-            for (acc, (dot, x)) in acc.iter_mut().zip(dots.iter().zip(&x)) {
-                let scale_x = _mm256_set1_ps(*form.scale.get_unchecked(x.index));
-                let both = _mm256_mul_ps(scale, scale_x);
-                *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(*dot), both, *acc);
-                if F::OFFSETS {
-                    let offset = halves(w.add(F::INTEGERS + HALVES));
-                    let total = _mm256_set1_ps(*form.total.get_unchecked(x.index));
-                    *acc = _mm256_fmadd_ps(offset, total, *acc);
+            panel += together;
+        }
+    }
+}
+
+/// Blocks of a few panels of equal length, `stride` bytes apart.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    bytes: &'a [u8],
+    stride: usize,
+    /// Bytes of the part in each panel.
+    len: usize,
+}
+
+impl Panels<'_> {
+    /// Blocks of `count` panels.
+    fn part(
+        &self,
+        panel: usize,
+        count: usize,
+        blocks: Range<usize>,
+        block_bytes: usize,
+    ) -> Part<'_> {
+        let bytes = &self.from(panel)[..count * self.stride()][blocks.start * block_bytes..];
+        Part { bytes, stride: self.stride(), len: blocks.len() * block_bytes }
+    }
+}
+
+impl Part<'_> {
+    /// The part of one panel.
+    fn only(&self, panel: usize) -> Self {
+        Self { bytes: &self.bytes[panel * self.stride..], ..*self }
+    }
+}
+
+/// `rows` spread rows times the panels of `w`; there is a tile for this number of sums.
+///
+/// # Safety
+/// AVX2, FMA and F16C.
+unsafe fn any_tile<F: BlockFormat>(
+    w: Part<'_>,
+    rows: usize,
+    spread: &[Spread; SPREAD_BLOCKS],
+    sums: &mut [Sums],
+) {
+    macro_rules! dispatch {
+        ($($rows:literal x $sums:literal)*) => {
+            match (rows, sums.len()) {
+                $(($rows, $sums) => if let Some(sums) = sums.first_chunk_mut() {
+                    // SAFETY: the caller's promise.
+                    unsafe { tile::<F, $rows, $sums>(w, spread, sums) }
+                },)*
+                (rows, sums) => unreachable!("no tile of {rows} rows and {sums} sums"),
+            }
+        };
+    }
+    dispatch!(1 x 4  2 x 4  1 x 1  2 x 2  3 x 3  4 x 4);
+}
+
+/// Adds the products of blocks of `S / R` panels and `R` spread rows to their sums, panel by panel.
+/// The panels that follow are fetched meanwhile.
+///
+/// # Safety
+/// AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn tile<F: BlockFormat, const R: usize, const S: usize>(
+    w: Part<'_>,
+    spread: &[Spread; SPREAD_BLOCKS],
+    sums: &mut [Sums; S],
+) {
+    const { assert!(S.is_multiple_of(R)) };
+    let pass = SPREAD_BLOCKS / R;
+    assert!((S / R - 1) * w.stride + w.len <= w.bytes.len(), "a panel lies outside the matrix");
+    assert!(w.len <= pass * F::BLOCK_BYTES, "more blocks than were spread");
+    let mut acc = [_mm256_setzero_ps(); S];
+    for (acc, sums) in acc.iter_mut().zip(&*sums) {
+        *acc = floats(sums);
+    }
+    for i in 0..w.len / F::BLOCK_BYTES {
+        let mut x = [&spread[i]; R];
+        for (r, x) in x.iter_mut().enumerate() {
+            *x = &spread[r * pass + i];
+        }
+        // SAFETY: each panel has this block: integers, scales and, if any, offsets.
+        unsafe {
+            let block = w.bytes.as_ptr().add(i * F::BLOCK_BYTES);
+            let dots = F::dot::<R, S>(block, w.stride, &x);
+            for p in 0..S / R {
+                let panel = block.add(p * w.stride);
+                for line in (0..F::BLOCK_BYTES).step_by(64) {
+                    // A prefetch may point anywhere.
+                    let next = panel.wrapping_add(S / R * w.stride + line);
+                    _mm_prefetch::<_MM_HINT_T0>(next.cast());
+                }
+                let scale = halves(panel.add(F::INTEGERS));
+                for (r, x) in x.iter().enumerate() {
+                    let i = p * R + r;
+                    let dot = match F::BIAS {
+                        0 => dots[i],
+                        _ => _mm256_sub_epi32(dots[i], word(&x.bias)),
+                    };
+                    let both = _mm256_mul_ps(scale, floats(&x.scale));
+                    acc[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), both, acc[i]);
+                    if F::OFFSETS {
+                        let offset = halves(panel.add(F::INTEGERS + HALVES));
+                        acc[i] = _mm256_fmadd_ps(offset, floats(&x.total), acc[i]);
+                    }
                 }
             }
         }
     }
     for (acc, sums) in acc.iter().zip(sums) {
-        // SAFETY: `Sums` has more than eight values.
+        // SAFETY: `Sums` has eight values.
         unsafe { _mm256_storeu_ps(sums.as_mut_ptr(), *acc) };
     }
-}
-
-/// Eight f16, widened.
-///
-/// # Safety
-/// F16C, and 16 readable bytes.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn halves(at: *const u8) -> __m256 {
-    // SAFETY: the caller's promise.
-    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(at.cast()) })
 }

@@ -155,8 +155,17 @@ impl Core {
         }
     }
 
-    /// Updates the snapshot that handles read.
+    /// Updates the snapshot that handles read, at the end of a turn.
     pub(crate) fn publish(&self, now: Time) {
+        self.publish_queues();
+        let mut snapshot = self.shared.snapshot();
+        snapshot.last_iteration = now;
+        snapshot.iterations += 1;
+    }
+
+    /// Updates who waits and who runs. Also called before a forward pass that starts requests: it
+    /// may be long, and a client that has its first token finds its request running.
+    pub(crate) fn publish_queues(&self) {
         let retracted = &self.scheduler.retracted;
         let mut snapshot = self.shared.snapshot();
         snapshot.state = match &self.life {
@@ -179,8 +188,6 @@ impl Core {
         for (pool, stats) in snapshot.pools.iter_mut().zip(self.scheduler.pools.stats()) {
             *pool = stats;
         }
-        snapshot.last_iteration = now;
-        snapshot.iterations += 1;
     }
 
     /// Tells the sinks of ended requests. A panic in one is its own affair.

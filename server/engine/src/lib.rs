@@ -35,6 +35,8 @@ mod time;
 mod sim_test;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use config::{ConfigError, EngineConfig};
 pub use event::{AbortReason, Initiator};

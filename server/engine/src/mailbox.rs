@@ -137,3 +137,32 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_abort_is_kept_once_and_only_for_a_live_request() {
+        let mailbox = Mailbox::new(1);
+        let mut inbox = Vec::new();
+        mailbox.lock().live.insert(RequestId(1), false);
+        for _ in 0..1000 {
+            mailbox.abort(RequestId(1), AbortReason::ClientGone);
+            mailbox.abort(RequestId(2), AbortReason::ClientGone);
+        }
+        mailbox.take(&mut inbox);
+        assert!(matches!(inbox[..], [Event::Abort(RequestId(1), AbortReason::ClientGone)]));
+    }
+
+    #[test]
+    fn a_closed_mailbox_keeps_its_first_reason() {
+        let mailbox = Mailbox::new(1);
+        mailbox.drain(Time::ZERO);
+        assert_eq!(mailbox.close(SubmitError::Unhealthy).len(), 1);
+        assert!(mailbox.close(SubmitError::Draining).is_empty());
+        mailbox.shutdown();
+        assert!(mailbox.lock().events.is_empty());
+        assert_eq!(mailbox.lock().closed, Some(SubmitError::Unhealthy));
+    }
+}

@@ -249,7 +249,7 @@ impl Request {
         if self.timings.first_token.is_none() {
             self.timings.queued += now.since(self.queued_since);
         }
-        Some(QueueExit { queue, waited: now.since(since), cause })
+        Some(QueueExit { id: self.id, queue, waited: now.since(since), cause })
     }
 
     /// Ends it: frees pages, permit and debt, and returns what is left to be told.

@@ -197,6 +197,8 @@ impl Queue {
 /// A request left a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueExit {
+    /// The request.
+    pub id: RequestId,
     /// Which queue.
     pub queue: Queue,
     /// Time in it; for `Waiting` since its permit was given.

@@ -129,6 +129,9 @@ impl Core {
         self.drain_events();
         self.mark(LoopStage::Events);
         self.schedule();
+        if !self.report.queue_exits.is_empty() {
+            self.publish_queues();
+        }
         self.mark(LoopStage::Schedule);
         let outcome = self.execute();
         let busy = self.mark(LoopStage::Forward);

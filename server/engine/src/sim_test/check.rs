@@ -54,6 +54,10 @@ pub(super) fn invariants(world: &World) -> Result<(), String> {
     ensure!(told.stages <= elapsed && missing < Duration::from_micros(1), "stages: {missing:?}");
     ensure!(told.largest_batch <= world.config().max_batch_tokens, "a batch above its budget");
     ensure!(told.generated >= told.first_tokens, "more first tokens than tokens");
+    let rows = &world.core.plan.rows;
+    ensure!(rows.is_sorted_by_key(|row| !row.decode), "a decode row behind a prompt: {rows:?}");
+    let too_long = rows.iter().find(|row| row.len > world.config().prefill_chunk);
+    ensure!(too_long.is_none(), "a chunk of {too_long:?}");
     let live = world.core.scheduler.live() + world.core.mailbox.submissions();
     let (ended, accepted) = (told.ends.len(), world.accepted.len());
     ensure!(ended + live == accepted, "{accepted} accepted, {ended} ended, {live} live");
@@ -105,7 +109,8 @@ fn queue(world: &World) -> Result<(), String> {
     let held = world.held.iter().map(|(permit, ..)| permit.tokens()).sum::<u64>();
     let waiting = scheduler.waiting.iter().map(|r| r.tokens.len() as u64).sum::<u64>();
     let debts = scheduler.running.iter().map(|request| match &request.phase {
-        Phase::Prefill(Some(debt)) => debt.rest(),
+        // What a first prefill has left, by its own tokens: the debt is what is being checked.
+        Phase::Prefill(Some(_)) => request.uncomputed() as u64,
         Phase::Prefill(None) | Phase::Decode | Phase::Waiting(_) | Phase::Retracted => 0,
     });
     let pending = held + waiting + debts.sum::<u64>();
@@ -132,7 +137,6 @@ fn snapshot(world: &World) -> Result<(), String> {
 
 /// Over the whole world: every request ended once, with the right text, and the sums agree.
 pub(super) fn balances(world: &World) -> Result<(), String> {
-    let told = world.watcher.0.lock().expect("one thread");
     let clients = world.clients.lock().expect("one thread");
     let (mut generated, mut firsts, mut again, mut spoilt, mut after_first) = (0, 0, 0, 0, 0);
     let (mut prompts_least, mut prompts_most) = (0, 0);
@@ -154,6 +158,7 @@ pub(super) fn balances(world: &World) -> Result<(), String> {
             after_first += u64::from(is_spoilt);
         }
     }
+    let told = world.watcher.0.lock().expect("one thread");
     ensure!(told.generated == generated, "{} generated, not {generated}", told.generated);
     ensure!(told.first_tokens == firsts, "{} first tokens, not {firsts}", told.first_tokens);
     ensure!(told.gaps == generated - firsts, "{} gaps", told.gaps);
@@ -193,7 +198,8 @@ fn one_end(
     let ran_past = early.into_iter().any(|token| wish.stop_tokens.contains(token));
     ensure!(!ran_past, "went on after a stop token");
     outcome(wish, seen, end)?;
-    times(end)
+    let told = world.watcher.0.lock().expect("one thread");
+    times(end, told.retracted_before_first.get(&id).copied().unwrap_or_default())
 }
 
 /// The outcome is what the client and the text say.
@@ -221,7 +227,7 @@ fn outcome(wish: &Wish, seen: &Seen, end: &RequestEnd) -> Result<(), String> {
 }
 
 /// Times are in order and phases add up exactly.
-fn times(end: &RequestEnd) -> Result<(), String> {
+fn times(end: &RequestEnd, retracted_before_first: Duration) -> Result<(), String> {
     let times = &end.timings;
     let order = [Some(times.arrived), Some(times.tokenized), times.scheduled, times.first_token]
         .into_iter()
@@ -233,6 +239,9 @@ fn times(end: &RequestEnd) -> Result<(), String> {
     if let (Some(ttft), Some(parts)) = (times.ttft(), times.ttft_phases()) {
         let sum = parts.tokenize + parts.queue + parts.prefill;
         ensure!(sum == ttft, "{parts:?} of {ttft:?}");
+        let waited = times.scheduled.unwrap_or(times.arrived).since(times.tokenized);
+        let queued = waited + retracted_before_first;
+        ensure!(parts.queue == queued, "queued {:?}, not {queued:?}", parts.queue);
     }
     Ok(())
 }

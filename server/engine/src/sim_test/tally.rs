@@ -1,10 +1,11 @@
 //! Counting: what the observer was told in one world, and what all seeds have covered.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use types::Time;
+use types::{RequestId, Time};
 
 use crate::{
     AbortReason, Observer, Outcome, Queue, QueueExitCause, RequestEnd, RequestError, Stage,
@@ -26,6 +27,9 @@ pub(super) struct Told {
     pub(super) preemptions: u64,
     pub(super) left_waiting: u64,
     pub(super) left_retracted: u64,
+    /// Time in the retracted queue of requests that had no token yet.
+    pub(super) retracted_before_first: HashMap<RequestId, Duration>,
+    had_first: HashSet<RequestId>,
     pub(super) stages: Duration,
     pub(super) last_step: Time,
     pub(super) phases: [u64; StepPhase::ALL.len()],
@@ -47,17 +51,24 @@ impl Observer for Watcher {
         told.largest_batch = told.largest_batch.max(stats.tokens);
         told.gaps += stats.inter_token.len() as u64;
         told.preemptions += stats.preemptions.requests;
-        for first in stats.first_tokens {
-            told.first_tokens += 1;
-            told.ttft += first.ttft;
-            told.ttft_phases += first.phases.tokenize + first.phases.queue + first.phases.prefill;
-        }
+        // A request leaves its queue before its first token of the same step.
         for exit in stats.queue_exits {
             match exit.queue {
                 Queue::Waiting => told.left_waiting += 1,
-                Queue::Retracted => told.left_retracted += 1,
+                Queue::Retracted => {
+                    told.left_retracted += 1;
+                    if !told.had_first.contains(&exit.id) {
+                        *told.retracted_before_first.entry(exit.id).or_default() += exit.waited;
+                    }
+                }
             }
             told.scheduled += u64::from(exit.cause == QueueExitCause::Scheduled);
+        }
+        for first in stats.first_tokens {
+            told.first_tokens += 1;
+            told.had_first.insert(first.id);
+            told.ttft += first.ttft;
+            told.ttft_phases += first.phases.tokenize + first.phases.queue + first.phases.prefill;
         }
         told.stages += stats.stages.total();
         told.last_step = stats.now;

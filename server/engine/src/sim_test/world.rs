@@ -53,7 +53,9 @@ pub(super) fn run(seed: u64) -> Result<Coverage, String> {
     let mut world = World::new(seed)?;
     while !world.has_seen_enough()? {
         world.clients_act();
-        world.turn()?;
+        let turn = world.turn()?;
+        let failure = world.core.shared.snapshot().failure.clone();
+        ensure!(turn != Turn::Ended, "the engine ended by itself: {failure:?}");
     }
     ending::run(&mut world, seed)?;
     check::balances(&world)?;

@@ -48,11 +48,15 @@ impl ByAge {
 
     /// Oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
+        #[cfg(test)]
+        crate::testing::walks(self.requests.len());
         self.requests.values()
     }
 
     /// Sequence numbers, oldest first.
     pub(crate) fn seqs(&self) -> impl Iterator<Item = u64> + '_ {
+        #[cfg(test)]
+        crate::testing::walks(self.requests.len());
         self.requests.keys().copied()
     }
 }

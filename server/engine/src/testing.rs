@@ -1,9 +1,20 @@
-//! Faults that tests plant in the engine itself, per test thread.
+//! Faults that tests plant in the engine itself, and work that they count, per test thread.
 
 use std::cell::Cell;
 
 thread_local! {
     static LEAK_IN: Cell<Option<u32>> = const { Cell::new(None) };
+    static WALKED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A walk over so many requests begins.
+pub(crate) fn walks(requests: usize) {
+    WALKED.set(WALKED.get() + requests);
+}
+
+/// Requests walked over since the last call.
+pub(crate) fn walked() -> usize {
+    WALKED.replace(0)
 }
 
 /// The pages of the `nth` request (from 0) that ends on this thread are lost.

@@ -125,23 +125,7 @@ impl Rig {
     }
 
     fn submission(&self, id: u64, prompt: &[u32], max_tokens: usize) -> (Submission, Ears) {
-        let now = self.clock.now();
-        let permit = self.admission.try_admit(now).expect("room");
-        let permit = permit.charge(prompt.len() as u64, now).expect("room");
-        let ((first, first_heard), (end, end_heard)) = (channel(), channel());
-        let submission = Submission {
-            id: RequestId(id),
-            permit,
-            prompt: prompt.iter().copied().map(TokenId).collect(),
-            sampling: SamplingParams::default(),
-            max_tokens,
-            stop_tokens: Vec::new(),
-            sink: Box::new(Collect { tokens: Vec::new(), first, end }),
-            streaming: true,
-            arrived: now,
-            tokenized: now,
-        };
-        (submission, Ears { first: first_heard, end: end_heard })
+        submission(&self.admission, self.clock.now(), id, prompt, max_tokens)
     }
 
     fn submit(&self, id: u64, prompt: &[u32], max_tokens: usize) -> Ears {
@@ -159,6 +143,31 @@ impl Rig {
         let (submission, _ears) = self.submission(id, prompt, max_tokens);
         self.handle.submit(submission).expect_err("refused").error
     }
+}
+
+fn submission(
+    admission: &Arc<AdmissionController>,
+    now: Time,
+    id: u64,
+    prompt: &[u32],
+    max_tokens: usize,
+) -> (Submission, Ears) {
+    let permit = admission.try_admit(now).expect("room");
+    let permit = permit.charge(prompt.len() as u64, now).expect("room");
+    let ((first, first_heard), (end, end_heard)) = (channel(), channel());
+    let submission = Submission {
+        id: RequestId(id),
+        permit,
+        prompt: prompt.iter().copied().map(TokenId).collect(),
+        sampling: SamplingParams::default(),
+        max_tokens,
+        stop_tokens: Vec::new(),
+        sink: Box::new(Collect { tokens: Vec::new(), first, end }),
+        streaming: true,
+        arrived: now,
+        tokenized: now,
+    };
+    (submission, Ears { first: first_heard, end: end_heard })
 }
 
 /// Steps slow enough in real time that a test can act in between.
@@ -320,6 +329,41 @@ impl TimeSource for Modelled {
     fn modelled(&mut self, busy: Duration) {
         self.0 = self.0 + busy;
     }
+}
+
+#[test]
+fn a_step_costs_the_same_however_many_wait() {
+    let walked = [10, 10_000].map(|waiting| {
+        let limits = Limits {
+            max_queued_requests: 0,
+            max_queued_tokens: Some(0),
+            ttft_objective: Duration::ZERO,
+        };
+        let admission = AdmissionController::new(limits, 1.0);
+        let config = EngineConfig { max_submissions: 20_000, ..CONFIG };
+        let runner = Box::new(FakeRunner::new(FakeOptions::default()));
+        let prepared = prepare(config, runner).expect("good bounds");
+        let (sender, _steps) = channel();
+        let time = Box::new(Modelled(Time::ZERO));
+        let (mut core, handle) =
+            prepared.into_core(Arc::clone(&admission), Box::new(Steps(sender)), time);
+        let mut ears = Vec::new();
+        for id in 0..waiting {
+            let (submission, ear) = submission(&admission, Time::ZERO, id, &[1, 2, 3], 40);
+            handle.submit(submission).expect("accepted");
+            ears.push(ear);
+        }
+        core.turn();
+        crate::testing::walked();
+        for id in 0..30 {
+            // The front runs; one in the middle and one at the end are given up.
+            handle.abort(RequestId(waiting / 2 + id % 3), AbortReason::ClientGone);
+            core.turn();
+        }
+        crate::testing::walked()
+    });
+    assert_eq!(walked[0], walked[1], "requests walked over in 30 steps");
+    assert!(walked[0] > 0, "the running ones are walked over");
 }
 
 #[test]

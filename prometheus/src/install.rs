@@ -13,11 +13,11 @@ use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
-use crate::def::{self, Info, Kind, LabelSet, Metric, Unit};
-use crate::labels::Role;
+use crate::def::{self, Info, Kind, Label, LabelSet, Metric, Unit};
+use crate::labels::{ModelName, Role};
 use crate::server;
 
-pub use page::{filter, tidy};
+pub use page::filter;
 
 mod page;
 #[cfg(test)]
@@ -54,6 +54,8 @@ pub struct Registry {
 struct Exporter {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
+    /// The constant labels, as they stand in front of a series' own.
+    constants: String,
     render_time: metrics::Histogram,
     series: metrics::Gauge,
 }
@@ -70,9 +72,13 @@ impl Registry {
         if model_name.is_empty() {
             return Err(InstallError::EmptyModelName);
         }
-        let mut builder = PrometheusBuilder::new()
-            .add_global_label("engine_role", role.as_str())
-            .add_global_label("model_name", model_name);
+        // The exporter could add constant labels as well, but formats them anew for every line,
+        // which doubles the cost of a page.
+        let constants = page::constants(&[
+            (Role::INFO.name, role.as_str()),
+            (ModelName::INFO.name, model_name),
+        ]);
+        let mut builder = PrometheusBuilder::new();
         for info in crate::all().filter(|info| info.kind == Kind::Histogram) {
             builder = builder
                 .set_buckets_for_metric(Matcher::Full(info.name.to_owned()), info.buckets)
@@ -89,7 +95,7 @@ impl Registry {
             .register_histogram(&key(server::METRICS_RENDER_DURATION.info, Vec::new()), &METADATA);
         let series = recorder.register_gauge(&key(server::METRICS_SERIES.info, vec![]), &METADATA);
         let handle = recorder.handle();
-        let exporter = Arc::new(Exporter { recorder, handle, render_time, series });
+        let exporter = Arc::new(Exporter { recorder, handle, constants, render_time, series });
         Ok(Self { exporter: Some(exporter) })
     }
 
@@ -151,9 +157,9 @@ impl Registry {
         };
         #[expect(clippy::disallowed_methods, reason = "measures itself; decides nothing by it")]
         let start = Instant::now();
-        let page = tidy(&exporter.handle.render());
+        let (page, samples) = page::tidy(&exporter.handle.render(), &exporter.constants);
         exporter.render_time.record(start.elapsed().as_secs_f64());
-        exporter.series.set(page::count_series(&page) as f64);
+        exporter.series.set(samples as f64);
         page
     }
 

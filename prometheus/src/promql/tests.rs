@@ -137,16 +137,23 @@ fn labels_and_units_of_results() {
     assert_eq!(joined.labels(), ["cluster", "node", "job", "instance", "version"]);
 }
 
-#[test]
-#[should_panic(expected = "has no label")]
-fn grouping_an_expression_by_what_it_lacks_is_a_mistake() {
-    sum(recorded::OFFERED.get()).by(Instance::KEY);
+/// What a mistake of a programmer is called.
+fn complaint(mistake: impl FnOnce() -> Expr + std::panic::UnwindSafe) -> String {
+    let panic = std::panic::catch_unwind(mistake).expect_err("it must not pass");
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 
 #[test]
-#[should_panic(expected = "has no bucket edge 31")]
-fn nothing_is_known_between_edges() {
-    observations_within(server::TIME_TO_FIRST_TOKEN, 31.0, Window::M5);
+fn mistakes_are_called_by_name() {
+    let unknown = complaint(|| sum(recorded::OFFERED.get()).by(Instance::KEY));
+    assert!(unknown.contains("has no label [\"instance\"]"), "{unknown}");
+    let unknown = complaint(|| recorded::OFFERED.named("pool", "kv"));
+    assert!(unknown.contains("has no label pool"), "{unknown}");
+    // Between two edges of a histogram nothing is known.
+    let between = complaint(|| {
+        observations_within(server::TIME_TO_FIRST_TOKEN, 31.0, Window::M5).into_expr()
+    });
+    assert!(between.contains("has no bucket edge 31"), "{between}");
 }
 
 #[test]

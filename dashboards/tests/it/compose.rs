@@ -1,0 +1,95 @@
+//! The compose file beside the files it mounts: what no YAML parser sees.
+
+use crate::root;
+use dashboards::provision::{DATASOURCE_UID, SCRAPE_INTERVAL_SECONDS};
+use std::fs;
+use std::process::Command;
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Values of `- value` lines below a `key:` line, and of `key: value` lines.
+fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    let mut inside = None;
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        let content = line.trim();
+        if content.is_empty() || content.starts_with('#') {
+            continue;
+        }
+        if inside.is_some_and(|outer| indent <= outer) {
+            inside = None;
+        }
+        if let (Some(_), Some(item)) = (inside, content.strip_prefix("- ")) {
+            found.push(item.trim_matches('"'));
+        }
+        if let Some(value) = content.strip_prefix(key).and_then(|rest| rest.strip_prefix(':')) {
+            let value = value.trim();
+            if value.is_empty() {
+                inside = Some(indent);
+            } else {
+                found.push(value.trim_matches('"'));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn images_are_pinned_and_ports_are_local() {
+    let compose = read("docker-compose.yml");
+    let images = values(&compose, "image");
+    assert_eq!(images.len(), 3, "{images:?}");
+    for image in images {
+        let tag = image.rsplit_once(':').map(|(_, tag)| tag);
+        assert!(tag.is_some_and(|tag| tag != "latest"), "{image} is not pinned");
+    }
+    let ports = values(&compose, "ports");
+    assert_eq!(ports.len(), 3, "{ports:?}");
+    assert!(ports.iter().all(|port| port.starts_with("127.0.0.1:")), "{ports:?}");
+}
+
+#[test]
+fn every_mounted_file_exists() {
+    let compose = read("docker-compose.yml");
+    let mounts = values(&compose, "volumes");
+    let local: Vec<_> = mounts.iter().filter_map(|mount| mount.strip_prefix("./")).collect();
+    assert!(local.len() >= 6, "{mounts:?}");
+    for mount in local {
+        let source = mount.split(':').next().unwrap_or_default();
+        assert!(root().join(source).exists(), "{source} is mounted and does not exist");
+        assert!(mount.ends_with(":ro"), "{mount} is writable");
+    }
+}
+
+#[test]
+fn provisioning_and_compose_agree() {
+    let compose = read("docker-compose.yml");
+    let folder = values(&read("dashboards/provisioning/dashboards/sightline.yml"), "path").join("");
+    assert!(compose.contains(&format!("./dashboards/generated:{folder}:ro")), "{folder}");
+    let datasource = read("dashboards/provisioning/datasources/sightline.yml");
+    assert_eq!(values(&datasource, "uid"), [DATASOURCE_UID]);
+    assert_eq!(values(&datasource, "url"), ["http://prometheus:9090"]);
+    let interval = format!("{SCRAPE_INTERVAL_SECONDS}s");
+    assert_eq!(values(&datasource, "timeInterval"), [interval.as_str()]);
+    assert_eq!(values(&read("prometheus/prometheus.yml"), "scrape_interval"), [interval]);
+    assert!(compose.contains("/usr/share/grafana/public/sightline/runbook.md:ro"));
+}
+
+#[test]
+fn docker_compose_takes_the_file() {
+    let file = root().join("docker-compose.yml");
+    let run = Command::new("docker-compose").arg("-f").arg(&file).args(["config", "-q"]).output();
+    match run {
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{errors}");
+        }
+        Err(error) => {
+            // Docker is no need of the tests: without it only the checks above remain.
+            println!("SKIP docker-compose is not installed: {error}");
+        }
+    }
+}

@@ -198,8 +198,13 @@ mod tests {
     #[test]
     fn a_changed_unit_is_one_line() {
         let panel = |unit: &str, y: u32| {
-            json!([{"id": 7, "title": "Depth", "gridPos": {"h": 8, "w": 12, "x": 0, "y": y},
-                "fieldConfig": {"defaults": {"unit": unit}}, "targets": [{"refId": "A", "expr": "a"}]}])
+            json!([{
+                "id": 7,
+                "title": "Depth",
+                "gridPos": {"h": 8, "w": 12, "x": 0, "y": y},
+                "fieldConfig": {"defaults": {"unit": unit}},
+                "targets": [{"refId": "A", "expr": "a"}],
+            }])
         };
         let old = board(panel("s", 1), json!({"title": "T"}));
         assert_eq!(lines(&old, &old), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! The Prometheus rule files. Their content is the metric catalog's; only their place is known here.
+//! The Prometheus rule files. Their content is the metric catalog's; their place is known here.
 
 use crate::output::Artifact;
 

@@ -62,7 +62,12 @@ mod tests {
 
     #[test]
     fn names_are_found_outside_of_quotes_and_braces() {
-        let expr = r#"histogram_quantile(0.9, sum by (le) (rate(sightline_time_to_first_token_seconds_bucket{job=~"sightline_queue_requests",sightline_queue_requests="\"}"}[5m]))) + instance:x:y > up"#;
+        let expr = concat!(
+            "histogram_quantile(0.9, sum by (le) (rate(",
+            "sightline_time_to_first_token_seconds_bucket",
+            r#"{job=~"sightline_queue_requests",sightline_queue_requests="\"}"}[5m]"#,
+            "))) + instance:x:y > up",
+        );
         let found: Vec<String> = series_in(expr).into_iter().collect();
         assert_eq!(found, ["instance:x:y", "sightline_time_to_first_token_seconds", "up"]);
     }

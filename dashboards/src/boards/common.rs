@@ -84,7 +84,8 @@ fn annotations() -> Vec<Annotation> {
             enabled: true,
             color: Color::Red,
             expr: format!(
-                r#"max by (alertname, severity, instance, model_name) (ALERTS{{alertstate="firing",severity!="none",{ALERT_SCOPE}}})"#
+                "max by (alertname, severity, instance, model_name) ({})",
+                alerts("firing")
             ),
             title: "{{alertname}}".to_owned(),
             text: "{{severity}} {{instance}} {{model_name}}".to_owned(),
@@ -100,22 +101,24 @@ fn annotations() -> Vec<Annotation> {
     ]
 }
 
+/// The alerts in a state; not the watchdog, which always fires.
+fn alerts(state: &str) -> String {
+    format!(r#"ALERTS{{alertstate="{state}",severity!="none",{ALERT_SCOPE}}}"#)
+}
+
 /// Alerts that fire now, as a number; 0 when there is none.
 pub(super) fn firing_alerts() -> Expr {
-    let text = format!(
-        r#"count(ALERTS{{alertstate="firing",severity=~"critical|warning",{ALERT_SCOPE}}}) or vector(0)"#
-    );
+    let text = format!("count({}) or vector(0)", alerts("firing"));
     raw(&text, &[], Unit::Count)
 }
 
-/// One series for each alert: 1 while pending, 2 while firing; a single one at 0 when there is none.
+/// One series for each alert, 1 while pending and 2 while firing; one at 0 when there is none.
 pub(super) fn alert_states() -> Expr {
-    let select =
-        |state: &str| format!(r#"ALERTS{{alertstate="{state}",severity!="none",{ALERT_SCOPE}}}"#);
+    let quiet = r#"label_replace(vector(0), "alertname", "no alert", "", "")"#;
     let text = format!(
-        r#"max by (alertname) ({} or {} * 2) or on () label_replace(vector(0), "alertname", "no alert", "", "")"#,
-        select("pending"),
-        select("firing"),
+        "max by (alertname) ({} or {} * 2) or on () {quiet}",
+        alerts("pending"),
+        alerts("firing"),
     );
     raw(&text, &["alertname"], Unit::Flag)
 }

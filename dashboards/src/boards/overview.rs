@@ -4,7 +4,7 @@ mod detail;
 
 use super::common;
 use crate::build::{line, section, stat, time_series};
-use crate::ir::{Color, Dashboard, Line, Section, Stack};
+use crate::ir::{Color, Dashboard, Line, Panel, Section, Stack};
 use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{
@@ -40,77 +40,76 @@ fn now() -> Section {
 
 fn stats_of_service() -> Line {
     let ready = sum(server::ENGINE_STATE.is(EngineState::Ready)).total();
+    let ready = stat("ready-engines")
+        .title("Ready engines")
+        .describe(
+            "Engines that take requests. At 0 nothing is served: look at *Engine state* below and \
+             at the log of the process; it names the phase that failed.",
+        )
+        .unit(Unit::Count)
+        .query(ready, "ready")
+        .base(Color::Red)
+        .threshold(1.0, Color::Green)
+        .background();
+    let firing = stat("firing-alerts")
+        .title("Firing alerts")
+        .describe(
+            "Warnings and pages that fire now. *Alerts* below names them; each leads to its panel \
+             and to its section of the runbook.",
+        )
+        .unit(Unit::Count)
+        .query(common::firing_alerts(), "firing")
+        .threshold(1.0, Color::Red)
+        .background();
+    let up = stat("targets-up")
+        .title("Targets up")
+        .describe(
+            "Processes that answer a scrape. The series of one that does not end, so no other \
+             panel shows it: look at the process on its host.",
+        )
+        .unit(Unit::Count)
+        .query(common::targets_up(), "up")
+        .base(Color::Red)
+        .threshold(1.0, Color::Green);
+    line(4, vec![ready.into(), firing.into(), up.into(), within_objectives(), drain()])
+}
+
+fn within_objectives() -> Panel {
     let good = ratio(
         sum(rate(server::SLO_REQUESTS.is(SloResult::Good), Window::M5)).total(),
         sum(rate(server::SLO_REQUESTS, Window::M5)).total(),
     );
-    line(
-        4,
-        vec![
-            stat("ready-engines")
-                .title("Ready engines")
-                .describe(
-                    "Engines that take requests. At 0 nothing is served: look at *Engine state* \
-                     below and at the log of the process; it names the phase that failed.",
-                )
-                .unit(Unit::Count)
-                .query(ready, "ready")
-                .base(Color::Red)
-                .threshold(1.0, Color::Green)
-                .background()
-                .into(),
-            stat("firing-alerts")
-                .title("Firing alerts")
-                .describe(
-                    "Warnings and pages that fire now. *Alerts* below names them; each links to \
-                     its panel and to its section of the runbook.",
-                )
-                .unit(Unit::Count)
-                .query(common::firing_alerts(), "firing")
-                .threshold(1.0, Color::Red)
-                .background()
-                .into(),
-            stat("targets-up")
-                .title("Targets up")
-                .describe(
-                    "Processes that answer a scrape. The series of one that does not end, so no \
-                     other panel shows it: look at the process on its host.",
-                )
-                .unit(Unit::Count)
-                .query(common::targets_up(), "up")
-                .base(Color::Red)
-                .threshold(1.0, Color::Green)
-                .into(),
-            stat("slo-good")
-                .title("Within objectives")
-                .describe(
-                    "Share of judged requests of the last 5 minutes that met their objectives, \
-                     all objectives together. Below the goal the error budget of 30 days shrinks \
-                     faster than it should: see *Objectives*.",
-                )
-                .unit(Unit::Ratio)
-                .query(good, "good")
-                .allow(Lint::L05, "the last five minutes, whatever range is shown")
-                .no_value("no traffic")
-                .max(1.0)
-                .decimals(1)
-                .base(Color::Red)
-                .threshold(slo::SLO_TARGET_RATIO, Color::Green)
-                .into(),
-            stat("drain-now")
-                .title("Queue drain")
-                .describe(
-                    "Seconds that the prefill of everything queued takes: a forecast of the time \
-                     to first token of the next request. See the queue board.",
-                )
-                .unit(Unit::Seconds)
-                .query(max(recorded::QUEUE_DRAIN.get()).total(), "drain")
-                .no_value("idle")
-                .threshold(slo::DRAIN_WARNING_SECONDS, Color::Orange)
-                .threshold(slo::DRAIN_CRITICAL_SECONDS, Color::Red)
-                .into(),
-        ],
-    )
+    stat("slo-good")
+        .title("Within objectives")
+        .describe(
+            "Share of judged requests of the last 5 minutes that met their objectives, all \
+             objectives together. Below the goal the error budget of 30 days shrinks faster than \
+             it should: see *Objectives*.",
+        )
+        .unit(Unit::Ratio)
+        .query(good, "good")
+        .allow(Lint::L05, "the last five minutes, whatever range is shown")
+        .no_value("no traffic")
+        .max(1.0)
+        .decimals(1)
+        .base(Color::Red)
+        .threshold(slo::SLO_TARGET_RATIO, Color::Green)
+        .into()
+}
+
+fn drain() -> Panel {
+    stat("drain-now")
+        .title("Queue drain")
+        .describe(
+            "Seconds that the prefill of everything queued takes: a forecast of the time to first \
+             token of the next request. See the queue board.",
+        )
+        .unit(Unit::Seconds)
+        .query(max(recorded::QUEUE_DRAIN.get()).total(), "drain")
+        .no_value("idle")
+        .threshold(slo::DRAIN_WARNING_SECONDS, Color::Orange)
+        .threshold(slo::DRAIN_CRITICAL_SECONDS, Color::Red)
+        .into()
 }
 
 fn stats_of_load() -> Line {
@@ -210,8 +209,11 @@ fn objectives() -> Section {
 }
 
 fn traffic() -> Section {
-    let by_queue = max(server::QUEUE_REQUESTS).by((Queue::KEY, Instance::KEY));
-    let requests = line(
+    section("traffic", "Traffic", vec![requests(), tokens()])
+}
+
+fn requests() -> Line {
+    line(
         8,
         vec![
             time_series("offered")
@@ -237,6 +239,7 @@ fn traffic() -> Section {
                         .above(0.0),
                     "{{route}} {{status_code}}",
                 )
+                .no_value("no traffic")
                 .stacked(Stack::Sum)
                 .into(),
             time_series("finished")
@@ -247,8 +250,12 @@ fn traffic() -> Section {
                 .stacked(Stack::Sum)
                 .into(),
         ],
-    );
-    let tokens = line(
+    )
+}
+
+fn tokens() -> Line {
+    let by_queue = max(server::QUEUE_REQUESTS).by((Queue::KEY, Instance::KEY));
+    line(
         8,
         vec![
             time_series("tokens")
@@ -287,6 +294,5 @@ fn traffic() -> Section {
                 .query(quantile(0.95, server::REQUEST_GENERATED_TOKENS, NOW).total(), "output p95")
                 .into(),
         ],
-    );
-    section("traffic", "Traffic", vec![requests, tokens])
+    )
 }

@@ -57,7 +57,9 @@ fn bad_files_are_named_by_line() {
 
 proptest! {
     #[test]
-    fn a_lock_survives_its_file(slugs in proptest::collection::btree_set("[a-z][a-z0-9]{0,6}", 0..20)) {
+    fn a_lock_survives_its_file(
+        slugs in proptest::collection::btree_set("[a-z][a-z0-9]{0,6}", 0..20),
+    ) {
         let mut lock = PanelsLock::default();
         let slugs: Vec<&str> = slugs.iter().map(String::as_str).collect();
         let ids = lock.assign("board", &claims(&slugs)).expect("unique");

@@ -1,5 +1,4 @@
 use super::*;
-use crate::build::{line, section, time_series};
 use crate::ids::PanelsLock;
 use crate::ir;
 use crate::model::classic::Panel;
@@ -292,6 +291,7 @@ const BAD_QUERIES: &[(Lint, &str, &str, &str)] = &[
 #[cfg(feature = "lint")]
 #[test]
 fn bad_queries_are_found() {
+    use crate::build::{line, section, time_series};
     use metric_catalog::promql::raw;
     let scope: Vec<String> =
         crate::variables::SCOPE.iter().map(|label| format!("{label}=~\"${label}\"")).collect();

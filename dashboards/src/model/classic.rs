@@ -6,11 +6,13 @@
 //! be written by accident.
 
 mod field;
+mod heatmap;
 mod options;
 mod panel;
 mod variable;
 
 pub use field::*;
+pub use heatmap::*;
 pub use options::*;
 pub use panel::*;
 use serde::{Deserialize, Serialize};

@@ -66,8 +66,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "must be finite")]
     fn nan_is_a_programmer_error() {
-        drop(serde_json::to_string(&Number::from(f64::NAN)));
+        let caught = std::panic::catch_unwind(|| Number::from(f64::NAN));
+        assert!(caught.is_err());
     }
 }

@@ -1,11 +1,17 @@
 //! Causal attention over paged keys and values, grouped query heads included.
 //!
 //! A row's sums run over the positions from 0 in one fixed order that depends on nothing else, so
-//! cutting a prompt into chunks or batching it with other sequences does not change a bit.
+//! cutting a prompt into chunks or batching it with other sequences does not change a bit: the
+//! positions are cut into segments of 256, each segment is a softmax of its own, and segments are
+//! merged from the first to the last, whoever computed them.
 //! Keys and values must be in their pages before the call; this module does not write them.
 
+mod plan;
+pub(crate) mod segment;
+mod tile;
+
 use crate::buffer::SharedOut;
-use crate::{KernelPath, ThreadPool, math};
+use crate::{KernelPath, ThreadPool};
 
 /// Heads of an attention layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,49 +125,8 @@ pub fn paged_attention(
     pool: &ThreadPool,
 ) {
     check(shape, q, kv, sequences, out);
-    let dim = kv.geometry.head_dim;
-    let row_len = shape.heads * dim;
-    let group = shape.heads / kv.geometry.kv_heads;
-    let out = SharedOut::new(out);
-    for s in sequences {
-        pool.parallel_for(s.rows * shape.heads, 1, |items| {
-            for item in items {
-                let (row, head) = (item / shape.heads, item % shape.heads);
-                let at = (s.first_row + row) * row_len + head * dim;
-                // SAFETY: `parallel_for` hands out each (row, head) once.
-                let out = unsafe { out.slice(at..at + dim) };
-                head_row(shape.scale, &q[at..at + dim], kv, s, head / group, s.start + row, out);
-            }
-        });
-    }
-}
-
-fn head_row(
-    scale: f32,
-    q: &[f32],
-    kv: PagedKv<'_>,
-    s: &AttentionSequence<'_>,
-    head: usize,
-    position: usize,
-    out: &mut [f32],
-) {
-    let (tokens, dim) = (kv.geometry.page_tokens, kv.geometry.head_dim);
-    let mut scores: Vec<f32> = (0..=position)
-        .map(|p| {
-            let at = p % tokens * dim;
-            let key = &kv.keys(s.pages[p / tokens], head)[at..at + dim];
-            q.iter().zip(key).map(|(a, b)| a * b).fold(0.0, |a, b| a + b) * scale
-        })
-        .collect();
-    let (max, _) = math::max_value(&scores);
-    let sum = math::exp_shifted(&mut scores, max);
-    out.fill(0.0);
-    for (p, w) in scores.iter().enumerate() {
-        let at = p % tokens * dim;
-        let value = &kv.values(s.pages[p / tokens], head)[at..at + dim];
-        out.iter_mut().zip(value).for_each(|(o, v)| *o += w * v);
-    }
-    out.iter_mut().for_each(|o| *o *= (1.0 / sum) as f32);
+    let call = tile::Call { shape, q, kv, sequences, out: SharedOut::new(out) };
+    plan::run(&call, pool);
 }
 
 fn check(
@@ -190,9 +155,15 @@ fn check(
 }
 
 /// The name of the attention kernel that `path` selects, for logs and metrics.
+///
+/// Heads whose length is no multiple of 8 use the portable kernel on every path.
 #[must_use]
 pub fn attention_kernel(path: KernelPath) -> &'static str {
     match path.resolve() {
-        KernelPath::Detect | KernelPath::Reference | KernelPath::Avx2 => "reference-attention",
+        KernelPath::Avx2 => "avx2-attention-256",
+        KernelPath::Detect | KernelPath::Reference => "reference-attention-256",
     }
 }
+
+#[cfg(test)]
+mod tests;

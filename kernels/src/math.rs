@@ -104,6 +104,50 @@ vectorised! {
 }
 
 vectorised! {
+    /// `out = x * scale`.
+    pub(crate) fn scale_to(x: &[f32], scale: f32, out: &mut [f32]) {
+        for (o, x) in out.iter_mut().zip(x) {
+            *o = x * scale;
+        }
+    }
+}
+
+vectorised! {
+    /// `x += scale * y`.
+    pub(crate) fn add_scaled(x: &mut [f32], scale: f32, y: &[f32]) {
+        for (x, y) in x.iter_mut().zip(y) {
+            *x += scale * y;
+        }
+    }
+}
+
+vectorised! {
+    /// `x = x * a + y * b`.
+    pub(crate) fn blend(x: &mut [f32], a: f32, y: &[f32], b: f32) {
+        for (x, y) in x.iter_mut().zip(y) {
+            *x = *x * a + y * b;
+        }
+    }
+}
+
+vectorised! {
+    /// The sum of products, in eight lanes.
+    pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
+        let mut lanes = [0.0f32; LANES];
+        let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+        for (x, y) in x.iter().zip(y) {
+            for ((lane, x), y) in lanes.iter_mut().zip(x).zip(y) {
+                *lane += x * y;
+            }
+        }
+        for ((lane, x), y) in lanes.iter_mut().zip(x_rest).zip(y_rest) {
+            *lane += x * y;
+        }
+        sum_lanes(lanes)
+    }
+}
+
+vectorised! {
     /// `x += y`.
     pub(crate) fn add_to(x: &mut [f32], y: &[f32]) {
         for (x, y) in x.iter_mut().zip(y) {

@@ -4,6 +4,7 @@
 //! pass over a panel is one sequential read. A tile multiplies one panel with up to four rows; the
 //! arithmetic of each row is the same whatever the number of rows in the tile.
 
+mod attention;
 mod block;
 mod float;
 mod panel;
@@ -12,6 +13,7 @@ mod quant;
 use crate::linear::StoredMatrix;
 use crate::{CpuCaps, KernelEntry, KernelPath};
 
+pub(crate) use attention::attend;
 use block::{Q4_0, Q4_1, Q8_0};
 use float::{Bf16, F16, F32, Float};
 use panel::{PanelKernel, PanelLinear};

@@ -1,0 +1,93 @@
+//! Attention of a few query rows over one segment of positions, and the merge of two segments.
+
+use crate::{KernelPath, math};
+
+/// Positions of a segment; part of the definition of the result.
+pub(crate) const SEGMENT: usize = 256;
+
+/// The work: `counts.len()` queries over the segment's first positions.
+pub(crate) struct Segment<'a> {
+    /// Values of a head.
+    pub(crate) dim: usize,
+    /// Scaled queries, `dim` values each.
+    pub(crate) q: &'a [f32],
+    /// How many positions each query sees; ascending, at most the number of keys.
+    pub(crate) counts: &'a [usize],
+    /// The keys, `dim` values each.
+    pub(crate) keys: &'a [&'a [f32]],
+    /// The values, `dim` values each.
+    pub(crate) values: &'a [&'a [f32]],
+}
+
+/// The outcome for each query, not yet divided by the sum.
+#[derive(Default)]
+pub(crate) struct Partial {
+    /// The largest score.
+    pub(crate) max: Vec<f32>,
+    /// The sum of e^(score - max).
+    pub(crate) sum: Vec<f32>,
+    /// The sum of values weighted with e^(score - max), `dim` values per query.
+    pub(crate) out: Vec<f32>,
+}
+
+impl Partial {
+    /// Makes room for `queries` outcomes. Their contents are unspecified.
+    pub(crate) fn resize(&mut self, queries: usize, dim: usize) {
+        self.max.resize(queries, 0.0);
+        self.sum.resize(queries, 0.0);
+        self.out.resize(queries * dim, 0.0);
+    }
+}
+
+/// Computes a segment. Queries with a count of 0 get unspecified outcomes.
+///
+/// `path` must be resolved; `scores` is scratch of at least [`SEGMENT`] values per query.
+pub(crate) fn attend(path: KernelPath, s: &Segment<'_>, scores: &mut [f32], part: &mut Partial) {
+    let queries = s.counts.len();
+    assert_eq!(s.q.len(), queries * s.dim, "queries must be whole");
+    assert!(s.keys.len() <= SEGMENT && s.keys.len() == s.values.len(), "one value for each key");
+    assert!(s.counts.is_sorted() && s.counts.iter().all(|c| *c <= s.keys.len()), "counts");
+    assert!(s.keys.iter().chain(s.values).all(|row| row.len() == s.dim), "rows must be heads");
+    assert!(scores.len() >= queries * SEGMENT, "scratch is too small");
+    assert!(part.max.len() == queries && part.out.len() == s.q.len(), "room for each query");
+    match path {
+        #[cfg(target_arch = "x86_64")]
+        KernelPath::Avx2 if s.dim.is_multiple_of(8) => {
+            // SAFETY: a resolved path names what the processor has; the shapes were checked.
+            unsafe { crate::avx2::attend(s, scores, part) };
+        }
+        KernelPath::Avx2 | KernelPath::Detect | KernelPath::Reference => {
+            portable(s, scores, part);
+        }
+    }
+}
+
+/// The plain version.
+fn portable(s: &Segment<'_>, scores: &mut [f32], part: &mut Partial) {
+    let outs = part.out.chunks_exact_mut(s.dim);
+    let queries = s.q.chunks_exact(s.dim).zip(s.counts).zip(scores.chunks_exact_mut(SEGMENT));
+    for (i, (((q, count), scores), out)) in queries.zip(outs).enumerate() {
+        let scores = &mut scores[..*count];
+        for (score, key) in scores.iter_mut().zip(s.keys) {
+            *score = math::dot(q, key);
+        }
+        let (max, _) = math::max_value(scores);
+        part.max[i] = max;
+        part.sum[i] = math::exp_shifted(scores, max) as f32;
+        out.fill(0.0);
+        for (weight, value) in scores.iter().zip(s.values) {
+            math::add_scaled(out, *weight, value);
+        }
+    }
+}
+
+/// Merges the outcome of the next segment into that of all before it.
+///
+/// `to` is (max, sum, out) of one query, `from` that of the next segment.
+pub(crate) fn merge(to: (&mut f32, &mut f32, &mut [f32]), from: (f32, f32, &[f32])) {
+    let max = if from.0 > *to.0 { from.0 } else { *to.0 };
+    let (old, new) = (math::exp(*to.0 - max), math::exp(from.0 - max));
+    *to.0 = max;
+    *to.1 = *to.1 * old + from.1 * new;
+    math::blend(to.2, old, from.2, new);
+}

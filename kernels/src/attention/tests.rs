@@ -1,0 +1,240 @@
+use super::*;
+
+const PATHS: [KernelPath; 2] = [KernelPath::Reference, KernelPath::Detect];
+
+fn values(n: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next() + next()).collect()
+}
+
+/// A pool of pages with one sequence in them, its pages shuffled.
+struct Case {
+    heads: usize,
+    geometry: KvGeometry,
+    pool: Vec<f32>,
+    pages: Vec<u32>,
+    q: Vec<f32>,
+    tokens: usize,
+}
+
+impl Case {
+    fn new(
+        heads: usize,
+        kv_heads: usize,
+        head_dim: usize,
+        page_tokens: usize,
+        tokens: usize,
+    ) -> Self {
+        let plane = kv_heads * page_tokens * head_dim;
+        let geometry = KvGeometry {
+            kv_heads,
+            head_dim,
+            page_tokens,
+            page_stride: 2 * plane + 8,
+            key_offset: 8,
+            value_offset: 8 + plane,
+        };
+        let count = tokens.div_ceil(page_tokens) + 2;
+        let mut pool = values(count * geometry.page_stride, 1);
+        // Slots that hold no position may hold anything.
+        let last = ((tokens.div_ceil(page_tokens)) * 7 + 3) % count;
+        pool[last * geometry.page_stride..(last + 1) * geometry.page_stride].fill(f32::NAN);
+        let mut pages: Vec<u32> = (0..count as u32).filter(|p| *p as usize != last).collect();
+        pages.truncate(tokens.div_ceil(page_tokens));
+        pages.reverse();
+        let mut case =
+            Self { heads, geometry, pool, pages, q: values(tokens * heads * head_dim, 2), tokens };
+        case.poison_unused();
+        case
+    }
+
+    fn poison_unused(&mut self) {
+        let g = self.geometry;
+        let used = self.tokens % g.page_tokens;
+        let Some(page) = self.pages.last() else { return };
+        if used == 0 {
+            return;
+        }
+        for plane in [g.key_offset, g.value_offset] {
+            for head in 0..g.kv_heads {
+                let start = *page as usize * g.page_stride + plane;
+                let start = start + head * g.page_tokens * g.head_dim;
+                let unused = start + used * g.head_dim..start + g.page_tokens * g.head_dim;
+                self.pool[unused].fill(f32::NAN);
+            }
+        }
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.geometry.head_dim as f32).sqrt()
+    }
+
+    fn row_len(&self) -> usize {
+        self.heads * self.geometry.head_dim
+    }
+
+    /// Attention of rows `start..start + rows`.
+    fn run(&self, path: KernelPath, start: usize, rows: usize, pool: &ThreadPool) -> Vec<f32> {
+        let q = &self.q[start * self.row_len()..(start + rows) * self.row_len()];
+        let mut out = vec![0.0; q.len()];
+        let shape = AttentionShape { heads: self.heads, scale: self.scale(), path };
+        let sequence = AttentionSequence { first_row: 0, rows, start, pages: &self.pages };
+        let kv = PagedKv::new(&self.pool, self.geometry);
+        paged_attention(shape, q, kv, &[sequence], &mut out, pool);
+        out
+    }
+
+    /// The same in f64, naively.
+    fn exact(&self, row: usize, head: usize) -> Vec<f64> {
+        let g = self.geometry;
+        let kv = PagedKv::new(&self.pool, g);
+        let kv_head = head / (self.heads / g.kv_heads);
+        let at = |p: usize| p % g.page_tokens * g.head_dim..(p % g.page_tokens + 1) * g.head_dim;
+        let q = &self.q[(row * self.heads + head) * g.head_dim..][..g.head_dim];
+        let page = |p: usize| self.pages[p / g.page_tokens];
+        let weights: Vec<f64> = (0..=row)
+            .map(|p| {
+                let key = &kv.keys(page(p), kv_head)[at(p)];
+                let dot: f64 = q.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                (dot * f64::from(self.scale())).exp()
+            })
+            .collect();
+        let sum: f64 = weights.iter().sum();
+        let mut out = vec![0.0; g.head_dim];
+        for (p, w) in weights.iter().enumerate() {
+            let value = &kv.values(page(p), kv_head)[at(p)];
+            out.iter_mut().zip(value).for_each(|(o, v)| *o += w / sum * f64::from(*v));
+        }
+        out
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// (heads, kv heads, head dim, page tokens, tokens).
+const CASES: [(usize, usize, usize, usize, usize); 8] = [
+    (9, 3, 64, 16, 70),
+    (4, 2, 32, 16, 600),
+    (4, 1, 16, 7, 300),
+    (8, 1, 128, 1, 40),
+    (2, 2, 80, 64, 530),
+    (32, 1, 8, 16, 33),
+    (3, 3, 20, 16, 290),
+    (5, 1, 24, 5, 13),
+];
+
+#[test]
+fn matches_a_naive_f64_version() {
+    let pool = ThreadPool::new(2);
+    for (heads, kv_heads, dim, page, tokens) in CASES {
+        let case = Case::new(heads, kv_heads, dim, page, tokens);
+        for path in PATHS {
+            let got = case.run(path, 0, tokens, &pool);
+            for row in (0..tokens).step_by(7).chain([tokens - 1]) {
+                for head in 0..heads {
+                    let got = &got[(row * heads + head) * dim..][..dim];
+                    for (got, want) in got.iter().zip(case.exact(row, head)) {
+                        let error = (f64::from(*got) - want).abs();
+                        assert!(error < 3e-6, "{path} {heads}x{dim} row {row}: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_and_threads_do_not_change_a_bit() {
+    let pools = [1, 2, 3, 4].map(ThreadPool::new);
+    for (heads, kv_heads, dim, page, tokens) in CASES {
+        let case = Case::new(heads, kv_heads, dim, page, tokens);
+        for path in PATHS {
+            let whole = bits(&case.run(path, 0, tokens, &pools[0]));
+            for (chunk, threads) in [(1, 1), (1, 2), (3, 2), (16, 3), (255, 2), (257, 4)] {
+                let pool = &pools[threads - 1];
+                let mut got = vec![];
+                for start in (0..tokens).step_by(chunk) {
+                    let rows = chunk.min(tokens - start);
+                    got.extend(bits(&case.run(path, start, rows, pool)));
+                }
+                assert!(got == whole, "{path} {heads}x{dim}, chunks of {chunk}, {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn sequences_of_a_batch_do_not_touch_each_other() {
+    let case = Case::new(9, 3, 64, 16, 400);
+    let len = case.row_len();
+    let kv = PagedKv::new(&case.pool, case.geometry);
+    let pages = &case.pages;
+    // A decode row far along, a prefill chunk, nothing, a row that is not used, and a first token.
+    let plan = [(0, 1, 390), (1, 20, 250), (21, 0, 0), (22, 1, 0)];
+    let sequences =
+        plan.map(|(first_row, rows, start)| AttentionSequence { first_row, rows, start, pages });
+    let one = ThreadPool::new(1);
+    let mut q = vec![f32::NAN; 23 * len];
+    for (first, rows, start) in plan {
+        let from = &case.q[start * len..(start + rows) * len];
+        q[first * len..(first + rows) * len].copy_from_slice(from);
+    }
+    for path in PATHS {
+        let shape = AttentionShape { heads: 9, scale: case.scale(), path };
+        for threads in 1..=4 {
+            let mut out = vec![7.0; q.len()];
+            let pool = ThreadPool::new(threads);
+            paged_attention(shape, &q, kv, &sequences, &mut out, &pool);
+            for (first, rows, start) in plan {
+                let alone = bits(&case.run(path, start, rows, &one));
+                assert_eq!(bits(&out[first * len..(first + rows) * len]), alone);
+            }
+            assert_eq!(out[21 * len..22 * len], vec![7.0; len], "a row of no sequence stays");
+        }
+    }
+}
+
+#[test]
+fn a_query_that_is_not_a_number_spoils_only_its_own_head() {
+    let mut case = Case::new(4, 2, 32, 16, 300);
+    let pool = ThreadPool::new(2);
+    let clean = case.run(KernelPath::Detect, 0, 300, &pool);
+    case.q[290 * 128 + 40] = f32::NAN;
+    for path in PATHS {
+        let got = case.run(path, 0, 300, &pool);
+        assert!(got[290 * 128 + 32..290 * 128 + 64].iter().all(|v| v.is_nan()));
+        assert!(got[290 * 128..290 * 128 + 32].iter().all(|v| v.is_finite()));
+        if path == KernelPath::Detect {
+            assert_eq!(bits(&got[291 * 128..]), bits(&clean[291 * 128..]));
+        }
+    }
+}
+
+#[test]
+fn missing_and_unknown_pages_are_refused() {
+    let case = Case::new(2, 1, 8, 4, 10);
+    let kv = PagedKv::new(&case.pool, case.geometry);
+    let shape = AttentionShape { heads: 2, scale: 1.0, path: KernelPath::Detect };
+    let attempt = |pages: &[u32], rows| {
+        let sequence = AttentionSequence { first_row: 0, rows, start: 0, pages };
+        let mut out = vec![0.0; 16 * 4];
+        let run = || {
+            let pool = ThreadPool::new(1);
+            paged_attention(shape, &[0.5; 16 * 4], kv, &[sequence], &mut out, &pool);
+        };
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_ok()
+    };
+    assert!(attempt(&case.pages, 4));
+    assert!(attempt(&[], 0));
+    assert!(!attempt(&[], 4));
+    assert!(!attempt(&[99], 4));
+    assert!(!attempt(&case.pages, 5));
+    let mut none = [];
+    paged_attention(shape, &[], kv, &[], &mut none, &ThreadPool::new(2));
+}

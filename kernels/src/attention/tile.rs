@@ -1,0 +1,183 @@
+//! A tile: a few rows of a sequence, for the query heads that share one key/value head.
+
+use std::ops::Range;
+
+use super::segment::{Partial, SEGMENT, Segment, attend, merge};
+use super::{AttentionSequence, AttentionShape, PagedKv};
+use crate::buffer::SharedOut;
+use crate::math;
+
+/// Queries (rows times heads) of a tile; enough to reuse keys and values from the nearest cache.
+const TILE_QUERIES: usize = 24;
+
+/// The arguments of one call, checked.
+pub(super) struct Call<'a> {
+    pub(super) shape: AttentionShape,
+    pub(super) q: &'a [f32],
+    pub(super) kv: PagedKv<'a>,
+    pub(super) sequences: &'a [AttentionSequence<'a>],
+    pub(super) out: SharedOut<'a, f32>,
+}
+
+/// Which rows and which key/value head.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tile {
+    pub(super) sequence: usize,
+    /// First row, counted within the sequence.
+    pub(super) first: usize,
+    pub(super) rows: usize,
+    pub(super) kv_head: usize,
+}
+
+/// Buffers of a worker, reused from call to call.
+#[derive(Default)]
+pub(super) struct Scratch {
+    q: Vec<f32>,
+    counts: Vec<usize>,
+    scores: Vec<f32>,
+    part: Partial,
+    whole: Partial,
+}
+
+impl<'a> Call<'a> {
+    /// Query heads per key/value head.
+    fn group(&self) -> usize {
+        self.shape.heads / self.kv.geometry().kv_heads
+    }
+
+    /// Rows of a full tile.
+    pub(super) fn tile_rows(&self) -> usize {
+        (TILE_QUERIES / self.group()).max(1)
+    }
+
+    /// Queries of a tile.
+    pub(super) fn queries(&self, tile: Tile) -> usize {
+        tile.rows * self.group()
+    }
+
+    /// Segments that the tile's last row sees.
+    pub(super) fn segments(&self, tile: Tile) -> usize {
+        let s = &self.sequences[tile.sequence];
+        (s.start + tile.first + tile.rows).div_ceil(SEGMENT)
+    }
+
+    /// Where the queries of row `row` of the tile start, in `q` and in `out`.
+    fn place(&self, tile: Tile, row: usize) -> Range<usize> {
+        let dim = self.kv.geometry().head_dim;
+        let row = self.sequences[tile.sequence].first_row + tile.first + row;
+        let start = (row * self.shape.heads + tile.kv_head * self.group()) * dim;
+        start..start + self.group() * dim
+    }
+
+    /// Computes a whole tile and writes its rows.
+    ///
+    /// # Safety
+    /// No other thread works on this tile.
+    pub(super) unsafe fn run(&self, tile: Tile, scratch: &mut Scratch) {
+        let dim = self.kv.geometry().head_dim;
+        self.load_queries(tile, scratch);
+        for segment in 0..self.segments(tile) {
+            self.segment(tile, segment, scratch);
+            if segment == 0 {
+                std::mem::swap(&mut scratch.part, &mut scratch.whole);
+                continue;
+            }
+            let Scratch { counts, part, whole, .. } = &mut *scratch;
+            for i in (0..counts.len()).filter(|i| counts[*i] > 0) {
+                let at = i * dim..(i + 1) * dim;
+                let to = (&mut whole.max[i], &mut whole.sum[i], &mut whole.out[at.clone()]);
+                merge(to, (part.max[i], part.sum[i], &part.out[at]));
+            }
+        }
+        let whole = &scratch.whole;
+        // SAFETY: the caller's promise.
+        unsafe { self.store(tile, &whole.sum, &whole.out) };
+    }
+
+    /// Computes one segment of a tile of a single row into `to`: outcomes of its queries, each as
+    /// max, sum and `dim` values.
+    pub(super) fn run_segment(
+        &self,
+        tile: Tile,
+        segment: usize,
+        scratch: &mut Scratch,
+        to: &mut [f32],
+    ) {
+        let dim = self.kv.geometry().head_dim;
+        self.load_queries(tile, scratch);
+        self.segment(tile, segment, scratch);
+        let part = &scratch.part;
+        for (i, to) in to.chunks_exact_mut(dim + 2).enumerate() {
+            to[0] = part.max[i];
+            to[1] = part.sum[i];
+            to[2..].copy_from_slice(&part.out[i * dim..(i + 1) * dim]);
+        }
+    }
+
+    /// Divides by the sums and writes the rows of a tile.
+    ///
+    /// # Safety
+    /// No other thread works on this tile.
+    pub(super) unsafe fn store(&self, tile: Tile, sums: &[f32], outs: &[f32]) {
+        let dim = self.kv.geometry().head_dim;
+        let group = self.group();
+        for row in 0..tile.rows {
+            // SAFETY: the caller's promise; tiles have no outputs in common.
+            let out = unsafe { self.out.slice(self.place(tile, row)) };
+            let sums = &sums[row * group..];
+            let outs = outs[row * group * dim..].chunks_exact(dim);
+            for ((out, sum), from) in out.chunks_exact_mut(dim).zip(sums).zip(outs) {
+                math::scale_to(from, 1.0 / sum, out);
+            }
+        }
+    }
+
+    /// Copies the tile's queries, scaled, and makes room for their outcomes.
+    fn load_queries(&self, tile: Tile, scratch: &mut Scratch) {
+        let dim = self.kv.geometry().head_dim;
+        let queries = self.queries(tile);
+        scratch.q.resize(queries * dim, 0.0);
+        for (row, to) in scratch.q.chunks_exact_mut(self.group() * dim).enumerate() {
+            math::scale_to(&self.q[self.place(tile, row)], self.shape.scale, to);
+        }
+        scratch.scores.resize(queries * SEGMENT, 0.0);
+        scratch.part.resize(queries, dim);
+        scratch.whole.resize(queries, dim);
+    }
+
+    /// Computes one segment of the loaded queries into `scratch.part`.
+    fn segment(&self, tile: Tile, segment: usize, scratch: &mut Scratch) {
+        let geometry = self.kv.geometry();
+        let s = &self.sequences[tile.sequence];
+        let first = segment * SEGMENT;
+        let end = (s.start + tile.first + tile.rows).min(first + SEGMENT);
+        let mut keys: [&[f32]; SEGMENT] = [&[]; SEGMENT];
+        let mut values: [&[f32]; SEGMENT] = [&[]; SEGMENT];
+        let mut position = first;
+        while position < end {
+            let (page, offset) = (position / geometry.page_tokens, position % geometry.page_tokens);
+            let run = (geometry.page_tokens - offset).min(end - position);
+            let at = offset * geometry.head_dim..(offset + run) * geometry.head_dim;
+            let heads = |plane: &'a [f32]| plane[at.clone()].chunks_exact(geometry.head_dim);
+            let to = position - first..position - first + run;
+            let rows = heads(self.kv.keys(s.pages[page], tile.kv_head));
+            keys[to.clone()].iter_mut().zip(rows).for_each(|(to, row)| *to = row);
+            let rows = heads(self.kv.values(s.pages[page], tile.kv_head));
+            values[to].iter_mut().zip(rows).for_each(|(to, row)| *to = row);
+            position += run;
+        }
+        scratch.counts.clear();
+        for row in 0..tile.rows {
+            let seen = (s.start + tile.first + row + 1).clamp(first, end) - first;
+            scratch.counts.extend(std::iter::repeat_n(seen, self.group()));
+        }
+        let work = Segment {
+            dim: geometry.head_dim,
+            q: &scratch.q,
+            counts: &scratch.counts,
+            keys: &keys[..end - first],
+            values: &values[..end - first],
+        };
+        attend(self.shape.path.resolve(), &work, &mut scratch.scores, &mut scratch.part);
+    }
+}

@@ -1,0 +1,233 @@
+//! Attention of a few queries over one segment of positions.
+//!
+//! A score is a sum over the head in eight lanes that are added in one fixed order; a query's
+//! output is one chain of multiply-adds over the positions. Neither depends on which queries share
+//! a tile.
+
+use std::arch::x86_64::*;
+
+use crate::attention::segment::{Partial, SEGMENT, Segment};
+use crate::math;
+
+/// Keys that are multiplied at a time.
+const KEYS: usize = 4;
+/// Queries of the largest tile; with four keys or four vectors of a value, that fills the
+/// registers.
+const QUERIES: usize = 3;
+/// Positions whose values stay in the first-level cache while all queries use them.
+const VALUES: usize = 64;
+
+/// Computes a segment.
+///
+/// # Safety
+/// AVX2 and FMA; `s.dim` is a multiple of 8; the shapes agree, as `segment::attend` checks.
+#[target_feature(enable = "avx2,fma")]
+pub(crate) unsafe fn attend(s: &Segment<'_>, scores: &mut [f32], part: &mut Partial) {
+    // SAFETY: the caller's promise.
+    unsafe { score_all(s, scores) };
+    let rows = scores.chunks_exact_mut(SEGMENT).zip(s.counts);
+    for (i, (scores, count)) in rows.enumerate() {
+        (part.max[i], part.sum[i]) = exponentials(scores, *count);
+    }
+    part.out.fill(0.0);
+    // SAFETY: the caller's promise.
+    unsafe { weigh_all(s, scores, &mut part.out) };
+}
+
+/// Scores of every query against the keys that it sees; some beyond those are written as well.
+///
+/// # Safety
+/// As [`attend`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn score_all(s: &Segment<'_>, scores: &mut [f32]) {
+    let queries = s.counts.len();
+    for first in (0..s.keys.len()).step_by(KEYS) {
+        // Beyond the last key it is repeated; those scores are not used.
+        let mut keys = [s.keys[first].as_ptr(); KEYS];
+        for (i, key) in keys.iter_mut().enumerate() {
+            *key = s.keys[(first + i).min(s.keys.len() - 1)].as_ptr();
+        }
+        // Counts ascend: only the later queries see this far.
+        let mut query = s.counts.partition_point(|count| *count <= first);
+        while query < queries {
+            let rows = tile(queries - query);
+            let at = query * SEGMENT + first;
+            // SAFETY: `rows` queries follow; a score row has room for whole groups of keys,
+            // because its length is a multiple of their number.
+            unsafe {
+                let q = s.q.as_ptr().add(query * s.dim);
+                let to = scores[at..(query + rows - 1) * SEGMENT + first + KEYS].as_mut_ptr();
+                match rows {
+                    1 => score::<1>(q, keys, s.dim, to),
+                    2 => score::<2>(q, keys, s.dim, to),
+                    _ => score::<QUERIES>(q, keys, s.dim, to),
+                }
+            }
+            query += rows;
+        }
+    }
+}
+
+/// How many of `left` queries the next tile takes; never leaves a single one for last.
+fn tile(left: usize) -> usize {
+    if left == QUERIES + 1 { 2 } else { left.min(QUERIES) }
+}
+
+/// Scores of `R` queries, `dim` values apart, against four keys, stored `SEGMENT` values apart.
+///
+/// # Safety
+/// AVX2 and FMA; the queries and keys have `dim` values, a multiple of 8; room for the scores.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn score<const R: usize>(q: *const f32, keys: [*const f32; KEYS], dim: usize, to: *mut f32) {
+    let mut acc = [[_mm256_setzero_ps(); KEYS]; R];
+    for at in (0..dim).step_by(8) {
+        let mut query = [_mm256_setzero_ps(); R];
+        for (r, query) in query.iter_mut().enumerate() {
+            // SAFETY: the query has these eight values.
+            *query = unsafe { _mm256_loadu_ps(q.add(r * dim + at)) };
+        }
+        for (k, key) in keys.iter().enumerate() {
+            // SAFETY: the key has these eight values.
+            let key = unsafe { _mm256_loadu_ps(key.add(at)) };
+            for (acc, query) in acc.iter_mut().zip(&query) {
+                acc[k] = _mm256_fmadd_ps(*query, key, acc[k]);
+            }
+        }
+    }
+    for (r, [a, b, c, d]) in acc.into_iter().enumerate() {
+        let pairs = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+        let (low, high) = (_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs));
+        // SAFETY: the caller promises room for four scores.
+        unsafe { _mm_storeu_ps(to.add(r * SEGMENT), _mm_add_ps(low, high)) };
+    }
+}
+
+/// Turns the first `count` scores into e^(score - max); returns the maximum and the sum.
+#[target_feature(enable = "avx2,fma")]
+fn exponentials(scores: &mut [f32], count: usize) -> (f32, f32) {
+    let whole = count.next_multiple_of(8).min(scores.len());
+    scores[count..whole].fill(f32::NEG_INFINITY);
+    let mut lanes = [f32::NEG_INFINITY; 8];
+    for chunk in scores[..whole].as_chunks::<8>().0 {
+        for (lane, v) in lanes.iter_mut().zip(chunk) {
+            *lane = if *v > *lane { *v } else { *lane };
+        }
+    }
+    let max = lanes.iter().fold(f32::NEG_INFINITY, |a, b| if *b > a { *b } else { a });
+    let mut sums = [0.0f32; 8];
+    for chunk in scores[..whole].as_chunks_mut::<8>().0 {
+        for (sum, v) in sums.iter_mut().zip(chunk) {
+            *v = math::exp(*v - max);
+            *sum += *v;
+        }
+    }
+    (max, math::sum_lanes(sums))
+}
+
+/// Adds the values, weighted with the scores, to the outputs of all queries.
+///
+/// # Safety
+/// As [`attend`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn weigh_all(s: &Segment<'_>, scores: &[f32], out: &mut [f32]) {
+    let queries = s.counts.len();
+    for first in (0..s.values.len()).step_by(VALUES) {
+        let last = s.values.len().min(first + VALUES);
+        let mut query = s.counts.partition_point(|count| *count <= first);
+        while query < queries {
+            let rows = tile(queries - query);
+            // All of the tile see the positions that its first query sees; each of the others goes
+            // on alone from there, so that the order of its sum stays the same.
+            let shared = s.counts[query].min(last);
+            // SAFETY: the positions exist; `rows` queries with outputs follow.
+            unsafe {
+                match rows {
+                    1 => weigh::<1>(s, scores, query, first..shared, out),
+                    2 => weigh::<2>(s, scores, query, first..shared, out),
+                    _ => weigh::<QUERIES>(s, scores, query, first..shared, out),
+                }
+                for query in query + 1..query + rows {
+                    let own = shared..s.counts[query].min(last);
+                    if !own.is_empty() {
+                        weigh::<1>(s, scores, query, own, out);
+                    }
+                }
+            }
+            query += rows;
+        }
+    }
+}
+
+/// Adds the weighted values of `positions` to the outputs of `R` queries.
+///
+/// # Safety
+/// As [`attend`]; the positions and the queries exist.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn weigh<const R: usize>(
+    s: &Segment<'_>,
+    scores: &[f32],
+    query: usize,
+    positions: std::ops::Range<usize>,
+    out: &mut [f32],
+) {
+    let weights = &scores[query * SEGMENT..(query + R) * SEGMENT];
+    let out = &mut out[query * s.dim..(query + R) * s.dim];
+    let mut at = 0;
+    while at + 32 <= s.dim {
+        // SAFETY: four vectors of the head remain.
+        unsafe {
+            weigh_part::<R, 4>(&s.values[positions.clone()], weights, positions.start, at, out)
+        };
+        at += 32;
+    }
+    while at + 8 <= s.dim {
+        // SAFETY: one vector of the head remains.
+        unsafe {
+            weigh_part::<R, 1>(&s.values[positions.clone()], weights, positions.start, at, out)
+        };
+        at += 8;
+    }
+}
+
+/// `V` vectors, from value `at` of the head on, of [`weigh`].
+///
+/// # Safety
+/// AVX2 and FMA; values and outputs have `at + 8 V` values; `weights` has `R` rows of `SEGMENT`.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn weigh_part<const R: usize, const V: usize>(
+    values: &[&[f32]],
+    weights: &[f32],
+    first: usize,
+    at: usize,
+    out: &mut [f32],
+) {
+    let dim = out.len() / R;
+    let mut acc = [[_mm256_setzero_ps(); V]; R];
+    for (r, acc) in acc.iter_mut().enumerate() {
+        for (v, acc) in acc.iter_mut().enumerate() {
+            // SAFETY: the output has these eight values.
+            *acc = unsafe { _mm256_loadu_ps(out.as_ptr().add(r * dim + at + 8 * v)) };
+        }
+    }
+    for (i, value) in values.iter().enumerate() {
+        let mut vectors = [_mm256_setzero_ps(); V];
+        for (v, vector) in vectors.iter_mut().enumerate() {
+            // SAFETY: the value has these eight values.
+            *vector = unsafe { _mm256_loadu_ps(value.as_ptr().add(at + 8 * v)) };
+        }
+        for (r, acc) in acc.iter_mut().enumerate() {
+            // SAFETY: a row of weights has all positions of the segment.
+            let weight = unsafe { *weights.get_unchecked(r * SEGMENT + first + i) };
+            let weight = _mm256_set1_ps(weight);
+            for (acc, vector) in acc.iter_mut().zip(&vectors) {
+                *acc = _mm256_fmadd_ps(weight, *vector, *acc);
+            }
+        }
+    }
+    for (r, acc) in acc.iter().enumerate() {
+        for (v, acc) in acc.iter().enumerate() {
+            // SAFETY: the output has these eight values.
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr().add(r * dim + at + 8 * v), *acc) };
+        }
+    }
+}

@@ -45,7 +45,7 @@ pub const REFUSED_RATIO: f64 = 0.05;
 pub const REFUSED_MIN: f64 = 5.0;
 /// Age of a waiting request that pages: a client with the usual time-out has given up.
 pub const OLDEST_REQUEST_SECONDS: f64 = 60.0;
-/// Age of the last turn that counts as a stall; the slowest step takes a third of it.
+/// Age of the last turn that counts as a stall: far above any step, and an idle loop turns too.
 pub const STALL_SECONDS: f64 = 30.0;
 
 /// Gap between tokens, 99th percentile, above which text no longer flows.

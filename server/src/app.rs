@@ -4,7 +4,7 @@
 //! model loads and warms up, the API serves. Order of the stop: the front door closes, the engine
 //! finishes, connections end, probes end.
 
-mod startup;
+pub(crate) mod startup;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -164,6 +164,15 @@ pub struct Settings {
         help_heading = "Network"
     )]
     pub max_body_bytes: ByteSize,
+    /// How long a client may take to send a body.
+    #[arg(
+        long,
+        default_value = "30s",
+        value_name = "TIME",
+        env = "SIGHTLINE_BODY_TIMEOUT",
+        help_heading = "Network"
+    )]
+    pub body_timeout: Span,
     /// Connections open at a time; more wait to be accepted.
     #[arg(
         long,

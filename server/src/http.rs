@@ -65,7 +65,7 @@ pub struct Api {
     pub model_name: String,
     /// Longest prompt and answer together.
     max_context: usize,
-    max_body: usize,
+    body: body::BodyLimits,
     max_unsent: usize,
     /// Most choices of one request that can ever be admitted together; 0: no limit.
     max_waiting: usize,
@@ -96,7 +96,10 @@ impl Api {
             life,
             model_name: resolved.model_name.clone(),
             max_context: resolved.max_context,
-            max_body: usize::try_from(settings.max_body_bytes.0).unwrap_or(usize::MAX),
+            body: body::BodyLimits {
+                bytes: usize::try_from(settings.max_body_bytes.0).unwrap_or(usize::MAX),
+                time: settings.body_timeout.0,
+            },
             max_unsent: settings.max_unsent_tokens,
             max_waiting: settings.load.max_queued_requests,
             created: clock.unix_seconds(clock.now()) as u64,

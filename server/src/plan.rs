@@ -52,6 +52,7 @@ fn values(resolved: &Resolved) -> Vec<(&'static str, String)> {
         ("port", resolved.api.port().to_string()),
         ("probe-port", resolved.probes.port().to_string()),
         ("max-body-bytes", settings.max_body_bytes.to_string()),
+        ("body-timeout", settings.body_timeout.to_string()),
         ("max-connections", settings.max_connections.to_string()),
         ("max-unsent-tokens", settings.max_unsent_tokens.to_string()),
         ("drain-deadline", settings.drain_deadline.to_string()),

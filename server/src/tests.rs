@@ -1,1 +1,9 @@
-//! Router-level tests.
+//! Router-level tests: the whole front door over the real engine and a model that computes
+//! nothing, without sockets.
+
+mod admission;
+mod errors;
+mod metrics;
+pub(crate) mod rig;
+mod serving;
+mod shutdown;

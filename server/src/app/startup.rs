@@ -20,7 +20,7 @@ const SUBMISSIONS_MIN: usize = 1024;
 
 /// Why the engine cannot start.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StartError {
+pub(crate) enum StartError {
     /// A setting cannot work after all.
     #[error("{0}")]
     Finding(Finding),
@@ -36,7 +36,7 @@ impl From<PrepareError> for StartError {
 }
 
 /// Loads, allocates, warms up and starts the engine; then the API can serve. Blocks.
-pub(super) fn start(
+pub(crate) fn start(
     source: &Source,
     resolved: &Resolved,
     api: &Api,

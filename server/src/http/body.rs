@@ -12,23 +12,30 @@ use protocol::ApiError;
 
 use super::error::Failure;
 
-/// A client that has not sent its body by then holds a connection for nothing.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// What a body may be.
+#[derive(Debug, Clone, Copy)]
+pub struct BodyLimits {
+    /// Its size.
+    pub bytes: usize,
+    /// The time in which it must arrive: a slow one holds a connection for nothing.
+    pub time: Duration,
+}
 
-/// The body of `request`, which must call itself JSON and have at most `limit` bytes.
+/// The body of `request`, which must call itself JSON and stay within `limits`.
 ///
 /// # Errors
 /// 415 for another type or an encoding, 413 for a long body (before it is read, where its length
 /// is announced), 408 for a slow one, 400 for a broken one.
-pub async fn read(request: Request, limit: usize) -> Result<Bytes, Failure> {
+pub async fn read(request: Request, limits: BodyLimits) -> Result<Bytes, Failure> {
+    let limit = limits.bytes;
     check_type(request.headers())?;
     let announced = text(request.headers(), &CONTENT_LENGTH).and_then(|text| text.parse().ok());
     if announced.is_some_and(|length: u64| length > limit as u64) {
         return Err(too_large(limit));
     }
     let body = Limited::new(request.into_body(), limit).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, body).await {
-        Err(_) => Err(Failure::body_timeout(BODY_TIMEOUT)),
+    match tokio::time::timeout(limits.time, body).await {
+        Err(_) => Err(Failure::body_timeout(limits.time)),
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit)),
         Ok(Err(error)) => {

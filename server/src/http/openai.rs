@@ -80,7 +80,7 @@ async fn accept(
     arrival: &Arrival,
 ) -> Result<Accepted, Denied> {
     let serving = api.serving().ok_or_else(Failure::loading)?;
-    let body = body::read(request, api.max_body).await?;
+    let body = body::read(request, api.body).await?;
     let first = serving.admission.try_admit(api.clock.now())?;
     let limits = api.limits(serving);
     let ask = Ask::parse(endpoint, &body, &limits)?;

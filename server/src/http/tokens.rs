@@ -19,7 +19,7 @@ pub(super) async fn tokenize(
     request: Request,
 ) -> Result<Response, Failure> {
     let serving = api.serving().ok_or_else(Failure::loading)?;
-    let body = body::read(request, api.max_body).await?;
+    let body = body::read(request, api.body).await?;
     let params = TokenizeParams::parse(&body)?;
     api.check_model(params.model.as_deref())?;
     let (now_unix, context) = (api.clock.unix_seconds(api.clock.now()), api.max_context);
@@ -47,7 +47,7 @@ pub(super) async fn detokenize(
     request: Request,
 ) -> Result<Response, Failure> {
     let serving = api.serving().ok_or_else(Failure::loading)?;
-    let body = body::read(request, api.max_body).await?;
+    let body = body::read(request, api.body).await?;
     let params = DetokenizeParams::parse(&body, &api.limits(serving))?;
     api.check_model(params.model.as_deref())?;
     let answer = api.tokenize(serving, move |tokenizer| {

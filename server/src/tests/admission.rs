@@ -1,0 +1,127 @@
+//! Refusals, places in the queue, clients that leave.
+
+use serde_json::json;
+
+use super::rig::{Answer, Rig, completion, part, post, stream};
+
+/// One request runs, one waits.
+const TIGHT: &str = "--model fake:step=5ms --max-running-requests 1 --max-queued-requests 1";
+
+#[tokio::test]
+async fn a_full_queue_refuses_before_any_header_and_says_when_to_come_back() {
+    let rig = Rig::new(TIGHT);
+    let running = rig.send(post("/v1/completions", &stream(3000))).await;
+    rig.until("one runs", |rig| rig.running() == 1).await;
+    let waiting = rig.send(post("/v1/completions", &completion(3000)));
+    tokio::pin!(waiting);
+    tokio::select! {
+        _ = &mut waiting => panic!("the running request is longer than this"),
+        () = rig.until("one waits", |rig| rig.waiting() == 1) => {}
+    }
+    for body in [completion(2), stream(2)] {
+        let refused = rig.post("/v1/completions", &body).await;
+        assert_eq!(refused.status, 429);
+        assert_eq!(refused.error_code(), "queue_requests_full");
+        assert_eq!(refused.header("content-type"), "application/json");
+        let seconds: u64 = refused.header("retry-after").parse().expect("whole seconds");
+        assert!(seconds >= 1);
+    }
+    let label = "reason=\"queue_requests_full\"";
+    assert_eq!(rig.metric("requests_rejected_total", &[label]).await, 2.0);
+    assert_eq!(rig.metric("admission_retry_after_seconds_count", &[]).await, 2.0);
+    let late = &["slo=\"ttft\"", "result=\"bad\""];
+    assert_eq!(rig.metric("slo_requests_total", late).await, 2.0);
+    assert_eq!(rig.metric("queue_requests", &["queue=\"waiting\""]).await, 1.0);
+    drop(running);
+    assert_eq!(Answer::read(waiting.await).await.status, 200);
+    rig.idle().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_gives_its_place_back() {
+    let rig = Rig::new(TIGHT);
+    let mut running = rig.send(post("/v1/completions", &stream(3000))).await.into_body();
+    assert!(part(&mut running).await.is_some());
+    {
+        let waiting = rig.send(post("/v1/completions", &completion(3000)));
+        tokio::pin!(waiting);
+        tokio::select! {
+            _ = &mut waiting => panic!("the running request is longer than this"),
+            () = rig.until("one waits", |rig| rig.queued() == 1) => {}
+        }
+    }
+    rig.until("the place is free", |rig| rig.waiting() == 0).await;
+    assert_eq!(rig.running(), 1);
+    drop(running);
+    rig.idle().await;
+    let left = "reason=\"client_gone\"";
+    for stage in ["stage=\"queued\"", "stage=\"decode\""] {
+        assert_eq!(rig.metric("requests_aborted_total", &[left, stage]).await, 1.0, "{stage}");
+    }
+    assert_eq!(rig.metric("http_requests_total", &["status_code=\"499\""]).await, 2.0);
+    assert_eq!(rig.complete(3).await.status, 200, "the slot is usable again");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_given_up() {
+    let rig = Rig::new("--model fake:step=0ms --max-unsent-tokens 4");
+    let response = rig.send(post("/v1/completions", &stream(3000))).await;
+    rig.idle().await;
+    let slow = &["reason=\"slow_client\"", "initiator=\"server\"", "stage=\"decode\""];
+    assert_eq!(rig.metric("requests_aborted_total", slow).await, 1.0);
+    let (events, done) = Answer::read(response).await.events();
+    assert!(!done, "an answer that was cut is not called done");
+    assert_eq!(events.last().expect("events")["error"]["code"], "slow_client");
+    assert_eq!(rig.metric("http_requests_total", &["status_code=\"503\""]).await, 1.0);
+}
+
+#[tokio::test]
+async fn tokens_and_drain_time_are_bounds_too() {
+    let busy = |limit: &str| {
+        format!(
+            "--model fake:step=1ms,prefill-token=1ms --max-running-requests 1 \
+             --max-batch-tokens 8 {limit}"
+        )
+    };
+    let prompt = json!({"model": "fake", "prompt": "x".repeat(900), "max_tokens": 2});
+    for (limit, code) in [
+        ("--max-queued-tokens 1000 --ttft-objective 0s", "queue_tokens_full"),
+        ("--ttft-objective 1s", "drain_time"),
+    ] {
+        let rig = Rig::new(&busy(limit));
+        let first = rig.send(post("/v1/completions", &prompt));
+        tokio::pin!(first);
+        tokio::select! {
+            _ = &mut first => panic!("the prompt takes longer than this"),
+            () = rig.until("it runs", |rig| rig.running() == 1) => {}
+        }
+        let refused = rig.post("/v1/completions", &prompt).await;
+        assert_eq!((refused.status.as_u16(), refused.error_code().as_str()), (429, code));
+        assert_eq!(rig.waiting(), 0, "the place was given back");
+    }
+}
+
+#[tokio::test]
+async fn several_answers_are_admitted_together_or_not_at_all() {
+    let rig = Rig::new("--model fake:step=1ms --max-running-requests 1 --max-queued-requests 3");
+    let mut body = completion(2);
+    body["n"] = json!(4);
+    let never = rig.post("/v1/completions", &body).await;
+    assert_eq!(never.status, 400, "it could never be admitted");
+    let running = rig.send(post("/v1/completions", &stream(3000))).await;
+    rig.until("one runs", |rig| rig.running() == 1).await;
+    body["n"] = json!(2);
+    let waiting = rig.send(post("/v1/completions", &body));
+    tokio::pin!(waiting);
+    tokio::select! {
+        _ = &mut waiting => panic!("the running request is longer than this"),
+        () = rig.until("two wait", |rig| rig.waiting() == 2) => {}
+    }
+    let refused = rig.post("/v1/completions", &body).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(rig.waiting(), 2, "no place is kept by a request that was refused");
+    assert_eq!(rig.metric("requests_rejected_total", &["queue_requests_full"]).await, 2.0);
+    drop(running);
+    assert_eq!(Answer::read(waiting.await).await.status, 200);
+    assert_eq!(rig.metric("requests_admitted_total", &[]).await, 3.0);
+}

@@ -1,0 +1,215 @@
+//! A server without sockets, and what tests do with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::http::{Method, Request, Response, StatusCode};
+use clap::Parser;
+use http_body_util::BodyExt;
+use metric_catalog::install::Registry;
+use metric_catalog::labels::Role;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use types::Clock;
+
+use crate::app;
+use crate::cli::{Cli, Command, Settings};
+use crate::http::{Api, Serving, router};
+use crate::lifecycle::{Lifecycle, Phase};
+
+/// No test waits longer for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) struct Rig {
+    pub(super) api: Arc<Api>,
+    pub(super) router: Router,
+}
+
+/// The settings of these flags of `serve`.
+pub(crate) fn settings(flags: &str) -> Settings {
+    let args = ["sightline-server", "serve"].into_iter().chain(flags.split_whitespace());
+    match Cli::try_parse_from(args).expect("the flags of a test are valid").command {
+        Command::Serve(settings) => *settings,
+        Command::Plan(_) | Command::Metrics | Command::Health(_) => panic!("not serve"),
+    }
+}
+
+impl Rig {
+    /// A server with these flags that is ready.
+    pub(super) fn new(flags: &str) -> Self {
+        let rig = Self::loading(flags);
+        let (source, resolved) = app::check(&settings(flags)).expect("the flags can work");
+        drop(app::startup::start(&source, &resolved, &rig.api).expect("the engine starts"));
+        rig.api.life.advance(Phase::Ready);
+        rig
+    }
+
+    /// A server whose model is not loaded.
+    pub(super) fn loading(flags: &str) -> Self {
+        let (_, resolved) = app::check(&settings(flags)).expect("the flags can work");
+        let registry = Registry::new(Role::Unified, &resolved.model_name).expect("a registry");
+        let life = Arc::new(Lifecycle::default());
+        let api = Api::new(&resolved, registry, life, Clock::start());
+        Self { router: router(&api), api }
+    }
+
+    pub(super) fn serving(&self) -> &Serving {
+        self.api.serving().expect("the server is ready")
+    }
+
+    /// Sends a request and returns the head of the answer with its body unread.
+    pub(super) async fn send(&self, request: Request<Body>) -> Response<Body> {
+        let answer = self.router.clone().oneshot(request);
+        let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer in time");
+        answer.expect("the router is infallible")
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Answer {
+        let request = Request::builder().uri(path).body(Body::empty()).expect("a request");
+        Answer::read(self.send(request).await).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Answer {
+        Answer::read(self.send(post(path, body)).await).await
+    }
+
+    /// A completion of `tokens` tokens.
+    pub(super) async fn complete(&self, tokens: usize) -> Answer {
+        self.post("/v1/completions", &completion(tokens)).await
+    }
+
+    /// The value of a series on the metrics page; the sum, where several match.
+    pub(super) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let page = self.get("/metrics").await.text();
+        let of_name = |line: &&str| {
+            let rest = line.strip_prefix("sightline_").and_then(|l| l.strip_prefix(name));
+            rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+        };
+        let matching = page
+            .lines()
+            .filter(of_name)
+            .filter(|line| labels.iter().all(|label| line.contains(label)));
+        let value = |line: &str| line.rsplit_once(' ').and_then(|(_, v)| v.parse::<f64>().ok());
+        matching.filter_map(value).sum()
+    }
+
+    /// Lets everything else run until `condition` holds.
+    pub(super) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let wait = async {
+            while !condition(self) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, wait).await;
+        waited.unwrap_or_else(|_| panic!("waited in vain until {what}"));
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.serving().engine.snapshot().running
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.serving().admission.snapshot(self.api.clock.now()).requests
+    }
+
+    /// Requests that the engine has in its queue.
+    pub(super) fn queued(&self) -> usize {
+        self.serving().engine.snapshot().waiting
+    }
+
+    /// Until nothing runs or waits.
+    pub(super) async fn idle(&self) {
+        self.until("idle", |rig| rig.running() == 0 && rig.waiting() == 0).await;
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(serving) = self.api.serving() {
+            serving.engine.shutdown();
+        }
+    }
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    headers: axum::http::HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    pub(super) async fn read(response: Response<Body>) -> Self {
+        let (head, body) = response.into_parts();
+        let body = tokio::time::timeout(PATIENCE, body.collect()).await.expect("a body in time");
+        let body = body.expect("a whole body").to_bytes().to_vec();
+        Self { status: head.status, headers: head.headers, body }
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).expect("UTF-8")
+    }
+
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("not JSON: {}", self.text()))
+    }
+
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The objects of a stream, and whether it ended as it should.
+    pub(super) fn events(&self) -> (Vec<Value>, bool) {
+        let text = self.text();
+        let data = text.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+        let objects = data.clone().filter(|event| *event != "[DONE]");
+        let objects = objects.map(|event| serde_json::from_str(event).expect("JSON")).collect();
+        (objects, data.last() == Some("[DONE]"))
+    }
+
+    /// The error's code; panics where the body is no error in OpenAI's form.
+    pub(super) fn error_code(&self) -> String {
+        let body = self.json();
+        let error = body["error"].as_object().expect("an error object");
+        assert!(error["message"].is_string() && error["type"].is_string(), "{body}");
+        assert!(error.contains_key("param"), "{body}");
+        error["code"].as_str().expect("a code").to_owned()
+    }
+}
+
+pub(super) fn post(path: &str, body: &Value) -> Request<Body> {
+    raw(path, body.to_string())
+}
+
+pub(super) fn raw(path: &str, body: impl Into<Body>) -> Request<Body> {
+    Request::builder()
+        .method(Method::POST)
+        .uri(path)
+        .header("content-type", "application/json")
+        .body(body.into())
+        .expect("a request")
+}
+
+pub(super) fn completion(tokens: usize) -> Value {
+    json!({
+        "model": "fake", "prompt": "Once upon", "max_tokens": tokens, "temperature": 0,
+        "ignore_eos": true
+    })
+}
+
+pub(super) fn stream(tokens: usize) -> Value {
+    let mut body = completion(tokens);
+    body["stream"] = json!(true);
+    body
+}
+
+/// Reads the next part of a body.
+pub(super) async fn part(body: &mut Body) -> Option<String> {
+    let frame = tokio::time::timeout(PATIENCE, body.frame()).await.expect("a part in time");
+    let data = frame?.expect("no error").into_data().expect("data");
+    assert!(!body.is_end_stream() || !data.is_empty());
+    Some(String::from_utf8(data.to_vec()).expect("UTF-8"))
+}

@@ -15,7 +15,11 @@ use std::thread::JoinHandle;
 use crate::buffer::SharedOut;
 
 /// How often a thread looks again before it sleeps; tens of microseconds.
-const SPINS: u32 = 2_000;
+const SPINS: u32 = 1_500;
+
+/// After so many looks (about a microsecond), and then every so many, a thread lets others have
+/// its core: on a busy machine the one it waits for may need that core.
+const SPINS_PER_YIELD: u32 = 64;
 
 /// The closure of a job: worker index, number of workers.
 type Job<'a> = dyn Fn(usize, usize) + Sync + 'a;
@@ -233,11 +237,11 @@ impl Shared {
     }
 
     fn wait_done(&self) {
-        for _ in 0..self.spins {
+        for spin in 0..self.spins {
             if self.remaining.load(Ordering::Acquire) == 0 {
                 return;
             }
-            std::hint::spin_loop();
+            pause(spin);
         }
         let mut guard = lock(&self.done_lock);
         self.caller_waits.store(true, Ordering::SeqCst);
@@ -271,12 +275,12 @@ impl Shared {
 
     /// Waits until the epoch differs from `seen`: first spinning, then asleep.
     fn next_epoch(&self, seen: u64) -> u64 {
-        for _ in 0..self.spins {
+        for spin in 0..self.spins {
             let epoch = self.epoch.load(Ordering::Acquire);
             if epoch != seen {
                 return epoch;
             }
-            std::hint::spin_loop();
+            pause(spin);
         }
         let mut guard = lock(&self.sleep);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -289,6 +293,15 @@ impl Shared {
         };
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         epoch
+    }
+}
+
+/// A short wait between two looks.
+fn pause(spin: u32) {
+    if spin % SPINS_PER_YIELD == SPINS_PER_YIELD - 1 {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
     }
 }
 

@@ -106,7 +106,6 @@ fn variable(variable: &crate::ir::Variable) -> Variable {
             Variable::Query(QueryVariable {
                 description,
                 datasource: datasource(),
-                definition: query.clone(),
                 query: VariableQuery { query, ref_id: format!("variable-{name}") },
                 name,
                 label,

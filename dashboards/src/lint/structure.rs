@@ -114,7 +114,7 @@ fn variables(board: &Board, sink: &mut Sink) {
                     sink.push(Lint::L06, uid, "", message);
                 }
             }
-            if query.definition != query.query.query || query.refresh != 2 {
+            if query.refresh != 2 {
                 let message = format!("${} is not read again with the time range", query.name);
                 sink.push(Lint::L06, uid, "", message);
             }

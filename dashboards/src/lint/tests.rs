@@ -1,7 +1,7 @@
 use super::*;
 use crate::ids::PanelsLock;
 use crate::ir;
-use crate::model::classic::Panel;
+use crate::model::classic::{Panel, Variable};
 use crate::{boards, output};
 use metric_catalog::def::Unit;
 
@@ -86,6 +86,14 @@ fn l06_variables() {
         let mut extra = board(boards, "sightline-queue").variables[1].clone();
         extra.name = "zone".to_owned();
         board(boards, "sightline-queue").variables.push(extra);
+    });
+    planted_in_json(Lint::L06, "$job is not read again", |board| {
+        let list = &mut board.classic.templating.list;
+        let Some(Variable::Query(job)) = list.iter_mut().find(|variable| variable.name() == "job")
+        else {
+            panic!("a variable job")
+        };
+        job.refresh = 1;
     });
     planted(Lint::L06, "names $jbo, which is not declared", |boards| {
         let queries = &mut panel(boards, "sightline-queue", "drain-time").queries;

@@ -21,7 +21,8 @@ pub(super) fn render(uid: &str, panel: &ir::Panel, grid: GridPos, id: u32) -> Pa
         }
         Kind::Heatmap => Panel::Heatmap(viz(place, heatmap_custom(), heatmap(panel))),
         Kind::Table(columns) => {
-            let custom = TableCustom { align: TableAlign::Auto, cell_options: CellOptions::Auto };
+            let (align, cell_options) = (TableAlign::Auto, CellOptions::Auto);
+            let custom = TableCustom { align, cell_options, inspect: false };
             let options = TableOptions {
                 cell_height: CellHeight::Sm,
                 frame_index: 0,

@@ -5,8 +5,9 @@ use crate::build::{folded, heatmap, line, section, stat, state_timeline, table, 
 use crate::ir::{Color, Line, Panel, Section, Stack};
 use metric_catalog::def::{Histogram, Label, LabelSet, Unit};
 use metric_catalog::labels::{
-    AbortInitiator, AbortReason, AbortStage, EngineState, Instance, ModelName, RejectReason, Slo,
-    StartupPhase, TtftPhase,
+    AbortInitiator, AbortReason, AbortStage, Cuda, DpSize, EngineState, Format, GitSha, Instance,
+    Kernel, KvDtype, ModelName, Op, PageTokens, RejectReason, Route, Rustc, Slo, StartupPhase,
+    TpSize, TtftPhase, Version,
 };
 use metric_catalog::promql::{
     Expr, Selection, Window, buckets, max, mean, quantile, rate, ratio, recorded, sum,
@@ -227,7 +228,8 @@ fn engine_state_code() -> Expr {
 
 /// The processes themselves; folded, for when the rest does not explain it.
 pub(super) fn processes() -> Section {
-    folded("processes", "Processes", vec![resources(), self_observation(), builds()])
+    let lines = vec![resources(), self_observation(), builds(), kernels_and_configuration()];
+    folded("processes", "Processes", lines)
 }
 
 fn resources() -> Line {
@@ -252,6 +254,19 @@ fn resources() -> Line {
                 )
                 .unit(Unit::Bytes)
                 .query(max(process::RESIDENT_MEMORY).by(Instance::KEY), BY_INSTANCE)
+                .into(),
+            time_series("http-duration")
+                .title("HTTP duration, p95 by route")
+                .describe(
+                    "From accept to the last byte, by route. Probes and metrics pages must stay \
+                     under 10 ms also under load; inference routes follow output length.",
+                )
+                .unit(Unit::Seconds)
+                .query(
+                    quantile(0.95, server::HTTP_REQUEST_DURATION, NOW).by(Route::KEY),
+                    "{{route}}",
+                )
+                .log_scale()
                 .into(),
             time_series("event-loop-delay")
                 .title("Event loop delay, p99")
@@ -312,7 +327,6 @@ fn self_observation() -> Line {
 }
 
 fn builds() -> Line {
-    use metric_catalog::labels::{Cuda, Format, GitSha, Kernel, Op, Rustc, Version};
     let build = max(server::BUILD_INFO).by((
         Instance::KEY,
         Version::KEY,
@@ -320,44 +334,55 @@ fn builds() -> Line {
         Rustc::KEY,
         Cuda::KEY,
     ));
-    let kernels = max(server::KERNEL_INFO).by((Instance::KEY, Op::KEY, Format::KEY, Kernel::KEY));
-    line(
-        6,
-        vec![
-            table(
-                "builds",
-                &[
-                    ("instance", "Instance"),
-                    ("version", "Version"),
-                    ("git_sha", "Commit"),
-                    ("rustc", "Compiler"),
-                    ("cuda", "CUDA"),
-                ],
-            )
-            .title("Builds")
-            .describe(
-                "What each process was built from. Different builds side by side are a rollout.",
-            )
-            .unit(Unit::Flag)
-            .query(build, "")
-            .into(),
-            table(
-                "kernels",
-                &[
-                    ("instance", "Instance"),
-                    ("op", "Operation"),
-                    ("format", "Weights"),
-                    ("kernel", "Kernel"),
-                ],
-            )
-            .title("Kernels")
-            .describe(
-                "Code path of each operation. `reference` where a faster one is expected: the \
-                 processor lacks an instruction set.",
-            )
-            .unit(Unit::Flag)
-            .query(kernels, "")
-            .into(),
-        ],
-    )
+    let columns = [
+        ("instance", "Instance"),
+        ("version", "Version"),
+        ("git_sha", "Commit"),
+        ("rustc", "Compiler"),
+        ("cuda", "CUDA"),
+    ];
+    let builds = table("builds", &columns)
+        .title("Builds")
+        .describe("What each process was built from. Different builds side by side are a rollout.")
+        .unit(Unit::Flag)
+        .query(build, "");
+    line(5, vec![builds.into()])
+}
+
+fn kernels_and_configuration() -> Line {
+    let kernel = max(server::KERNEL_INFO).by((Instance::KEY, Op::KEY, Format::KEY, Kernel::KEY));
+    let columns = [
+        ("instance", "Instance"),
+        ("op", "Operation"),
+        ("format", "Weights"),
+        ("kernel", "Kernel"),
+    ];
+    let kernels = table("kernels", &columns)
+        .title("Kernels")
+        .describe(
+            "Code path of each operation. `reference` where a faster one is expected: the \
+             processor lacks an instruction set.",
+        )
+        .unit(Unit::Flag)
+        .query(kernel, "");
+    let configuration = max(server::CONFIG_INFO).by((
+        Instance::KEY,
+        TpSize::KEY,
+        DpSize::KEY,
+        KvDtype::KEY,
+        PageTokens::KEY,
+    ));
+    let columns = [
+        ("instance", "Instance"),
+        ("tp_size", "Tensor parallel"),
+        ("dp_size", "Data parallel"),
+        ("kv_dtype", "KV type"),
+        ("page_tokens", "Tokens per page"),
+    ];
+    let configuration = table("configuration", &columns)
+        .title("Configuration")
+        .describe("The settings that other panels must be read against.")
+        .unit(Unit::Flag)
+        .query(configuration, "");
+    line(7, vec![kernels.into(), configuration.into()])
 }

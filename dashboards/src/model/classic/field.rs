@@ -362,6 +362,8 @@ pub struct TableCustom {
     pub align: TableAlign,
     /// Kind of cell.
     pub cell_options: CellOptions,
+    /// Whether a cell can be opened; false.
+    pub inspect: bool,
 }
 
 /// Alignment of cells.

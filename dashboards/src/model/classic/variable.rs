@@ -72,8 +72,6 @@ pub struct QueryVariable {
     pub description: String,
     /// Where the query runs.
     pub datasource: DataSourceRef,
-    /// The same text as in `query`, as Grafana keeps it.
-    pub definition: String,
     /// The query.
     pub query: VariableQuery,
     /// Filter on values; empty for all.

@@ -1,0 +1,5 @@
+//! The serving binary from outside: exit codes, sockets, signals.
+
+mod exit_codes;
+mod process;
+mod sockets;

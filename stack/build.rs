@@ -15,7 +15,8 @@ fn main() -> io::Result<()> {
         let mut files = Vec::new();
         list(&folder, &folder, ending, &mut files)?;
         files.sort();
-        writeln!(out, "pub(crate) static {name}: &[(&str, &[u8])] = &[").map_err(io::Error::other)?;
+        writeln!(out, "pub(crate) static {name}: &[(&str, &[u8])] = &[")
+            .map_err(io::Error::other)?;
         for (path, full) in files {
             writeln!(out, "    ({path:?}, include_bytes!({full:?})),").map_err(io::Error::other)?;
         }

@@ -25,10 +25,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// Between two bursts.
-const BURST_EVERY: Duration = Duration::from_secs(60);
+const BURST_EVERY: Duration = Duration::from_secs(70);
 
-/// More than may run and wait together with the server's default limits.
-const BURST_REQUESTS: usize = 76;
+/// A few more than may wait with the server's default limits: all else of a burst is served.
+const BURST_REQUESTS: usize = 37;
 
 /// Words in the longest prompt of the load.
 const WORDS_MAX: usize = 700;

@@ -117,9 +117,9 @@ async fn live(args: &UpArgs) -> Result<u8, Failure> {
     if let Some(warning) = &model.warning {
         complain(&format!("warning: {warning}"));
     }
-    child::preflight(args, &model.path).await?;
+    child::preflight(args, &model).await?;
 
-    let mut server = Child::start(args, &model.path)?;
+    let mut server = Child::start(args, &model)?;
     let ready = tokio::select! {
         ready = server.ready() => ready?,
         () = stops.next() => {

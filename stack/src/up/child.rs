@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +14,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::model::Chosen;
 use super::progress::Progress;
 use super::{Failure, exit};
 use crate::cli::UpArgs;
@@ -83,15 +83,16 @@ pub(crate) fn end_with_parent() {
     drop(parent);
 }
 
-fn command(args: &UpArgs, model: &Path, verb: &str) -> Result<Command, Failure> {
+fn command(args: &UpArgs, model: &Chosen, verb: &str) -> Result<Command, Failure> {
     let program = std::env::current_exe().map_err(|e| {
         Failure::new(exit::INTERNAL, format!("the program does not find itself: {e}"))
     })?;
     let mut command = Command::new(program);
     command
         .args(["server", verb, "--model"])
-        .arg(model)
+        .arg(&model.path)
         .args(["--host", &args.host.to_string(), "--port", &args.port.to_string()])
+        .args(unless_given(&args.server_args, model.options))
         .args(log_level(&args.server_args))
         .args(&args.server_args)
         .env(PARENT, std::process::id().to_string())
@@ -99,6 +100,13 @@ fn command(args: &UpArgs, model: &Path, verb: &str) -> Result<Command, Failure> 
         .process_group(0)
         .kill_on_drop(true);
     Ok(command)
+}
+
+/// Default options, unless the user gives the same one.
+fn unless_given(given: &[OsString], options: &'static [&'static str]) -> &'static [&'static str] {
+    let name = options.first().copied().unwrap_or("");
+    let asked = given.iter().any(|arg| arg.to_string_lossy().starts_with(name));
+    if asked { &[] } else { options }
 }
 
 /// A demo server should be quiet, unless the user asks for more.
@@ -112,7 +120,7 @@ fn log_level(given: &[OsString]) -> Vec<&'static str> {
 }
 
 /// Has the server check all flags and the model's headers, without loading anything.
-pub(super) async fn preflight(args: &UpArgs, model: &Path) -> Result<(), Failure> {
+pub(super) async fn preflight(args: &UpArgs, model: &Chosen) -> Result<(), Failure> {
     let output = command(args, model, "plan")?.stdout(Stdio::null()).output().await;
     let output = output
         .map_err(|e| Failure::new(exit::INTERNAL, format!("the check did not start: {e}")))?;
@@ -131,7 +139,7 @@ fn code(status: ExitStatus) -> u8 {
 
 impl Child {
     /// Starts the server; it loads the model while [`Child::ready`] is awaited.
-    pub(super) fn start(args: &UpArgs, model: &Path) -> Result<Self, Failure> {
+    pub(super) fn start(args: &UpArgs, model: &Chosen) -> Result<Self, Failure> {
         let failed = |e: std::io::Error| {
             Failure::new(exit::INTERNAL, format!("the server did not start: {e}"))
         };
@@ -142,7 +150,8 @@ impl Child {
         let stdout = BufReader::new(process.stdout.take().ok_or_else(missing)?).lines();
         let stderr = process.stderr.take().ok_or_else(missing)?;
         let log = Arc::new(Log::default());
-        let name = model.file_name().unwrap_or(model.as_os_str()).to_string_lossy();
+        let path = &model.path;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         log.show(Some(Progress::new(&format!("Loading {name}"))));
         let reader = read_log(stderr, Arc::clone(&log));
         Ok(Self { process, stdout, log, _reader: reader })

@@ -11,10 +11,15 @@ const DEMO_MODEL: &str = "sightline/models/SmolLM2-135M-Instruct.Q4_1.gguf";
 /// Below the root of a checkout: a few kilobytes of random weights with a real tokenizer.
 const FIXTURE: &str = "tests/fixtures/models/tiny-llama";
 
+/// Room for one request of the demo model's whole context, and little of the machine's memory.
+const DEMO_OPTIONS: &[&str] = &["--kv-pool-bytes", "400MiB"];
+
 /// A model that exists, and what the user should know about it.
 #[derive(Debug)]
 pub(super) struct Chosen {
     pub(super) path: PathBuf,
+    /// Options that suit the model, where the user has not chosen it.
+    pub(super) options: &'static [&'static str],
     pub(super) warning: Option<String>,
 }
 
@@ -22,7 +27,7 @@ pub(super) struct Chosen {
 pub(super) fn choose(args: &UpArgs) -> Result<Chosen, Failure> {
     if let Some(path) = &args.model {
         if path.as_os_str() == "fake" || path.exists() {
-            return Ok(Chosen { path: path.clone(), warning: None });
+            return Ok(Chosen { path: path.clone(), options: &[], warning: None });
         }
         let message = format!(
             "no model at {}: --model takes a GGUF file or a folder with config.json and \
@@ -35,7 +40,7 @@ pub(super) fn choose(args: &UpArgs) -> Result<Chosen, Failure> {
     if let Some(path) = &cached
         && path.exists()
     {
-        return Ok(Chosen { path: path.clone(), warning: None });
+        return Ok(Chosen { path: path.clone(), options: DEMO_OPTIONS, warning: None });
     }
     let Some(path) = fixture() else {
         let message = "no model: `make up` fetches the demo model, --model PATH serves another";
@@ -47,7 +52,7 @@ pub(super) fn choose(args: &UpArgs) -> Result<Chosen, Failure> {
          fetches the demo model, --model PATH serves another",
         expected.display()
     );
-    Ok(Chosen { path, warning: Some(warning) })
+    Ok(Chosen { path, options: &[], warning: Some(warning) })
 }
 
 fn cache(args: &UpArgs) -> Option<PathBuf> {

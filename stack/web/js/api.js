@@ -1,0 +1,41 @@
+// Talking to this server. One batch per refresh; every failure becomes a message.
+
+async function json(path, options) {
+  const response = await fetch(path, options);
+  const body = await response.json().catch(() => null);
+  if (body === null) throw new Error(`${path} answered ${response.status}`);
+  return body;
+}
+
+/** The `data` of a Prometheus endpoint; throws its error message. */
+export async function get(path, params = {}, signal = undefined) {
+  const query = new URLSearchParams(params).toString();
+  const body = await json(query ? `${path}?${query}` : path, { signal });
+  if (body.status !== "success") throw new Error(body.error || `${path} failed`);
+  return body.data;
+}
+
+/** The embedded boards: uid, title, description, tags. */
+export function boards() {
+  return json("/console/api/boards");
+}
+
+/** A board as Classic JSON; null when there is none of that uid. */
+export async function board(uid) {
+  const response = await fetch(`/console/api/boards/${encodeURIComponent(uid)}`);
+  return response.ok ? response.json() : null;
+}
+
+/** Answers many queries at once: for each `{data}` or `{error}`, in order. */
+export async function batch(queries, signal) {
+  if (queries.length === 0) return [];
+  const body = await json("/console/api/batch", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(queries),
+    signal,
+  });
+  if (body.status !== "success") throw new Error(body.error);
+  return body.data.map((one) =>
+    one.status === "success" ? { data: one.data } : { error: one.error });
+}

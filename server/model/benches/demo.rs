@@ -2,15 +2,16 @@
 //! requests side by side. `cargo bench -p model --bench demo -- MODEL [THREADS...]`
 //!
 //! Rounds go through all cases in turn, so that a busy machine disturbs them alike; medians and
-//! extremes are printed.
+//! extremes are printed, per second and per second of processor time.
 #![expect(clippy::print_stdout, reason = "this is a command")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use model::{Batch, LoadOptions, Logits, ModelRunner, load};
-use types::{Clock, PageId, TokenId};
+use rustix::time::{ClockId, clock_gettime};
+use types::{Clock, PageId, Time, TokenId};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 const PREFILL: usize = 512;
 const DECODE: usize = 128;
 const STREAMS: usize = 16;
@@ -25,22 +26,54 @@ fn pages(stream: usize, tokens: usize) -> Vec<PageId> {
     (0..count).map(|page| PageId((stream * count + page) as u32)).collect()
 }
 
-struct Case {
-    name: &'static str,
-    run: fn(&mut dyn ModelRunner, &Clock) -> f64,
-    rates: Vec<f64>,
+/// Seconds by the clock and seconds of processor time, all threads together.
+#[derive(Clone, Copy)]
+struct Stopwatch {
+    clock: Clock,
+    wall: Time,
+    processor: f64,
 }
 
-fn prefill(runner: &mut dyn ModelRunner, clock: &Clock) -> f64 {
+impl Stopwatch {
+    fn start(clock: Clock) -> Self {
+        Self { clock, wall: clock.now(), processor: processor_seconds() }
+    }
+
+    /// Tokens per second of either kind since the start.
+    fn rates(&self, tokens: usize) -> Rates {
+        let wall = self.clock.now().since(self.wall).as_secs_f64();
+        let processor = processor_seconds() - self.processor;
+        Rates { wall: tokens as f64 / wall, processor: tokens as f64 / processor }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Rates {
+    wall: f64,
+    processor: f64,
+}
+
+fn processor_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+struct Case {
+    name: &'static str,
+    run: fn(&mut dyn ModelRunner, Clock) -> Rates,
+    rates: Vec<Rates>,
+}
+
+fn prefill(runner: &mut dyn ModelRunner, clock: Clock) -> Rates {
     let mut logits = Logits::new();
     let mut batch = Batch::default();
     batch.push(&prompt(PREFILL), 0, &pages(0, PREFILL), true);
-    let start = clock.now();
+    let watch = Stopwatch::start(clock);
     runner.execute(&batch, &mut logits).expect("the batch is good");
-    PREFILL as f64 / clock.now().since(start).as_secs_f64()
+    watch.rates(PREFILL)
 }
 
-fn decode(runner: &mut dyn ModelRunner, clock: &Clock, streams: usize) -> f64 {
+fn decode(runner: &mut dyn ModelRunner, clock: Clock, streams: usize) -> Rates {
     let mut logits = Logits::new();
     let mut batch = Batch::default();
     let length = 16 + DECODE;
@@ -48,7 +81,7 @@ fn decode(runner: &mut dyn ModelRunner, clock: &Clock, streams: usize) -> f64 {
         batch.push(&prompt(16), 0, &pages(stream, length), true);
     }
     runner.execute(&batch, &mut logits).expect("the batch is good");
-    let start = clock.now();
+    let watch = Stopwatch::start(clock);
     for step in 0..DECODE {
         batch.clear();
         for stream in 0..streams {
@@ -57,35 +90,41 @@ fn decode(runner: &mut dyn ModelRunner, clock: &Clock, streams: usize) -> f64 {
         }
         runner.execute(&batch, &mut logits).expect("the batch is good");
     }
-    (streams * DECODE) as f64 / clock.now().since(start).as_secs_f64()
+    watch.rates(streams * DECODE)
 }
 
-fn measure(path: &Path, threads: usize, clock: &Clock) {
-    let start = clock.now();
+fn measure(path: &Path, threads: usize, clock: Clock) {
+    let watch = Stopwatch::start(clock);
     let options = LoadOptions { threads, ..LoadOptions::default() };
     let mut loaded = load(path, options).unwrap_or_else(|error| panic!("{error}"));
-    let seconds = clock.now().since(start).as_secs_f64();
-    println!("{threads} threads, loaded in {seconds:.2} s");
+    println!("{threads} threads, loaded in {:.2} s", 1.0 / watch.rates(1).wall);
+    for kernel in &loaded.spec.kernels {
+        println!("  {} {}: {}", kernel.op, kernel.format, kernel.kernel);
+    }
     loaded.runner.allocate(STREAMS * 16).expect("small");
+    let case = |name, run| Case { name, run, rates: Vec::new() };
     let mut cases = [
-        Case { name: "prefill 512", run: prefill, rates: Vec::new() },
-        Case { name: "decode 128", run: |r, c| decode(r, c, 1), rates: Vec::new() },
-        Case {
-            name: "decode 128, 16 streams",
-            run: |r, c| decode(r, c, STREAMS),
-            rates: Vec::new(),
-        },
+        case("prefill 512", prefill),
+        case("decode 128", |runner, clock| decode(runner, clock, 1)),
+        case("decode 128, 16 streams", |runner, clock| decode(runner, clock, STREAMS)),
     ];
     for _ in 0..ROUNDS {
         for case in &mut cases {
             case.rates.push((case.run)(&mut *loaded.runner, clock));
         }
     }
-    for case in &mut cases {
-        case.rates.sort_by(f64::total_cmp);
-        let (low, median, high) = (case.rates[0], case.rates[ROUNDS / 2], case.rates[ROUNDS - 1]);
-        println!("{:24} {median:8.1} tok/s  ({low:.1} to {high:.1})", case.name);
+    for case in &cases {
+        print!("{:24}", case.name);
+        show("tok/s", case.rates.iter().map(|rates| rates.wall).collect());
+        show("tok/CPU-s", case.rates.iter().map(|rates| rates.processor).collect());
+        println!();
     }
+}
+
+fn show(unit: &str, mut rates: Vec<f64>) {
+    rates.sort_by(f64::total_cmp);
+    let (low, median, high) = (rates[0], rates[rates.len() / 2], rates[rates.len() - 1]);
+    print!(" {median:8.1} {unit} ({low:.1} to {high:.1})");
 }
 
 fn main() {
@@ -97,6 +136,6 @@ fn main() {
     let threads: Vec<usize> = threads.iter().filter_map(|n| n.parse().ok()).collect();
     let clock = Clock::start();
     for threads in if threads.is_empty() { vec![1, 2] } else { threads } {
-        measure(&PathBuf::from(path), threads, &clock);
+        measure(Path::new(path), threads, clock);
     }
 }

@@ -13,6 +13,8 @@ pub use tensors::TensorsError;
 pub(crate) use tensors::{Naming, check as check_tensors};
 
 #[cfg(test)]
+mod convert;
+#[cfg(test)]
 mod demo;
 #[cfg(test)]
 mod golden;

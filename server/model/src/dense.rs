@@ -43,6 +43,11 @@ impl DenseRunner {
     }
 
     #[cfg(test)]
+    pub(crate) const fn config(&self) -> &crate::config::ModelConfig {
+        self.decoder.config()
+    }
+
+    #[cfg(test)]
     pub(crate) const fn pool(&self) -> Option<&DevicePool> {
         self.pool.as_ref()
     }

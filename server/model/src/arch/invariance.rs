@@ -1,14 +1,16 @@
 //! What a request computes never depends on its neighbours, its chunks or the threads: bit for bit.
 
+use std::path::Path;
+
 use kernels::KernelPath;
 use types::{PageId, TokenId};
 
-use super::golden::{Golden, continue_greedily, runner};
+use super::convert::{GgufFile, Kind};
+use super::golden::{Golden, continue_greedily, fixture, runner};
 use crate::load::LoadOptions;
 use crate::runner::{Batch, Logits, ModelRunner};
 use crate::{Sampler, SamplingParams};
 
-const MODELS: [&str; 3] = ["tiny-llama3-rope", "tiny-qwen3", "tiny-llama-bf16"];
 const STEPS: usize = 12;
 
 /// One request in the mill below.
@@ -34,12 +36,12 @@ fn bits(rows: &[f32]) -> Vec<u32> {
 
 /// Runs all prompts at once with chunked prefill mixed into decode; returns each one's logits.
 fn run_together(
-    name: &str,
+    path: &Path,
     options: LoadOptions<'_>,
     prompts: &[Vec<TokenId>],
     chunks: &[&[usize]],
 ) -> Vec<Vec<f32>> {
-    let mut runner = runner(name, options);
+    let mut runner = runner(path, options);
     runner.allocate(200).unwrap();
     let page = |request: usize, index: usize| PageId((index * prompts.len() + request) as u32);
     let mut requests: Vec<Request> = prompts
@@ -87,29 +89,42 @@ fn run_together(
     requests.into_iter().map(|request| request.rows).collect()
 }
 
-#[test]
-fn logits_are_the_same_alone_batched_chunked_and_threaded() {
-    for name in MODELS {
-        let golden = Golden::read(name);
-        let prompts: Vec<Vec<TokenId>> =
-            (0..3).map(|prompt| golden.tokens(&format!("p{prompt}.input_ids"))).collect();
-        for path in [KernelPath::Detect, KernelPath::Reference] {
-            let options =
-                |threads| LoadOptions { threads, kernel_path: path, ..LoadOptions::default() };
-            let mut alone = runner(name, options(1));
-            let expect: Vec<Vec<u32>> = prompts
-                .iter()
-                .map(|ids| bits(&continue_greedily(&mut alone, ids, STEPS).1))
-                .collect();
-            let plans: [&[&[usize]]; 3] =
-                [&[&[1000]], &[&[3, 1, 57, 5], &[1], &[16, 2]], &[&[1], &[2], &[31, 33]]];
-            for (threads, plan) in [1, 2, 3].into_iter().zip(plans) {
-                let found = run_together(name, options(threads), &prompts, plan);
-                for (prompt, (found, expect)) in found.iter().zip(&expect).enumerate() {
-                    let what = format!("{name} {path} p{prompt}, {threads} threads, {plan:?}");
-                    assert!(bits(found) == *expect, "{what}");
-                }
+/// Alone on one thread, or together with others, cut in several ways, on one to three threads.
+fn check(path: &Path, prompts: &[Vec<TokenId>]) {
+    for kernel_path in [KernelPath::Detect, KernelPath::Reference] {
+        let options = |threads| LoadOptions { threads, kernel_path, ..LoadOptions::default() };
+        let mut alone = runner(path, options(1));
+        let alone = prompts.iter().map(|ids| bits(&continue_greedily(&mut alone, ids, STEPS).1));
+        let expect: Vec<Vec<u32>> = alone.collect();
+        let plans: [&[&[usize]]; 3] =
+            [&[&[1000]], &[&[3, 1, 57, 5], &[1], &[16, 2]], &[&[1], &[2], &[31, 33]]];
+        for (threads, plan) in [1, 2, 3].into_iter().zip(plans) {
+            let found = run_together(path, options(threads), prompts, plan);
+            for (prompt, (found, expect)) in found.iter().zip(&expect).enumerate() {
+                let path = path.display();
+                let what = format!("{path} {kernel_path} p{prompt}, {threads} threads, {plan:?}");
+                assert!(bits(found) == *expect, "{what}");
             }
         }
+    }
+}
+
+fn prompts(name: &str) -> Vec<Vec<TokenId>> {
+    let golden = Golden::read(name);
+    (0..3).map(|prompt| golden.tokens(&format!("p{prompt}.input_ids"))).collect()
+}
+
+#[test]
+fn float_models_do_not_depend_on_batch_chunks_or_threads() {
+    for name in ["tiny-llama3-rope", "tiny-qwen3", "tiny-llama-bf16"] {
+        check(&fixture(name), &prompts(name));
+    }
+}
+
+#[test]
+fn quantised_models_do_not_depend_on_batch_chunks_or_threads() {
+    for (kind, name) in [(Kind::Q4_1, "tiny-llama"), (Kind::Q4_0, "tiny-qwen3")] {
+        let file = GgufFile::convert(name, kind, "invariance");
+        check(&file.0, &prompts(name));
     }
 }

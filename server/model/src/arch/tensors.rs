@@ -32,7 +32,7 @@ pub(crate) enum LayerTensor {
 }
 
 impl LayerTensor {
-    const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::AttentionNorm,
         Self::Query,
         Self::Key,

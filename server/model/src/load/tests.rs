@@ -125,3 +125,34 @@ fn inspect_says_what_load_finds() {
         ("kv", 3, 16, 3 * 2 * 2 * 16 * 32 * 4)
     );
 }
+
+/// The same tensors in two files compute the same bits as in one.
+#[test]
+fn shards_load_like_one_file() {
+    let folder = Folder::copy_of("tiny-llama-bf16", "shards");
+    let bytes = std::fs::read(folder.0.join("model.safetensors")).unwrap();
+    let whole = ::safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let mut tensors = whole.tensors();
+    tensors.sort_by(|a, b| a.0.cmp(&b.0));
+    let (first, second) = tensors.split_at(tensors.len() / 2);
+    let mut index = serde_json::Map::new();
+    for (name, part) in [("a.safetensors", first), ("b.safetensors", second)] {
+        let bytes = ::safetensors::serialize(part.to_vec(), None).unwrap();
+        std::fs::write(folder.0.join(name), bytes).unwrap();
+        index.extend(part.iter().map(|(tensor, _)| (tensor.clone(), name.into())));
+    }
+    let index = serde_json::json!({"metadata": {}, "weight_map": index}).to_string();
+    std::fs::write(folder.0.join("model.safetensors.index.json"), index).unwrap();
+    std::fs::remove_file(folder.0.join("model.safetensors")).unwrap();
+    let logits = |path: &Path| {
+        let mut loaded = load(path, LoadOptions::default()).unwrap();
+        loaded.runner.allocate(1).unwrap();
+        let mut batch = crate::Batch::default();
+        let ids: Vec<_> = (5..15).map(types::TokenId).collect();
+        batch.push(&ids, 0, &[types::PageId(0)], true);
+        let mut logits = crate::Logits::new();
+        loaded.runner.execute(&batch, &mut logits).unwrap();
+        logits
+    };
+    assert_eq!(logits(&folder.0), logits(&fixtures().join("tiny-llama-bf16")));
+}

@@ -219,3 +219,5 @@ fn type_name(kind: u32) -> String {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod writer;

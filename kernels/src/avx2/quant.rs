@@ -235,7 +235,7 @@ unsafe fn tile<F: BlockFormat, const R: usize, const S: usize>(
                 for line in (0..F::BLOCK_BYTES).step_by(64) {
                     // A prefetch may point anywhere.
                     let next = panel.wrapping_add(S / R * w.stride + line);
-                    _mm_prefetch::<_MM_HINT_T0>(next.cast());
+                    _mm_prefetch::<_MM_HINT_T1>(next.cast());
                 }
                 let scale = halves(panel.add(F::INTEGERS));
                 for (r, x) in x.iter().enumerate() {

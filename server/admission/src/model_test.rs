@@ -23,12 +23,13 @@ enum Action {
 fn action() -> impl Strategy<Value = Action> {
     let pick = 0..64_usize;
     let tokens = 1..5000_u64;
+    let both = (pick.clone(), tokens.clone());
     prop_oneof![
         3 => Just(Action::Admit),
-        3 => (pick.clone(), tokens.clone()).prop_map(|(pick, tokens)| Action::Charge { pick, tokens }),
-        1 => (pick.clone(), tokens.clone()).prop_map(|(pick, tokens)| Action::Refund { pick, tokens }),
+        3 => both.clone().prop_map(|(pick, tokens)| Action::Charge { pick, tokens }),
+        1 => both.clone().prop_map(|(pick, tokens)| Action::Refund { pick, tokens }),
         2 => pick.clone().prop_map(|pick| Action::Start { pick }),
-        2 => (pick.clone(), tokens.clone()).prop_map(|(pick, tokens)| Action::Compute { pick, tokens }),
+        2 => both.prop_map(|(pick, tokens)| Action::Compute { pick, tokens }),
         1 => pick.clone().prop_map(|pick| Action::DropPermit { pick }),
         1 => pick.prop_map(|pick| Action::DropDebt { pick }),
         1 => (tokens, 1..500_u64).prop_map(|(tokens, millis)| Action::Observe { tokens, millis }),

@@ -3,7 +3,8 @@
 //! One thread turns one loop ([`step`](self)): drain events, schedule, execute, commit, observe. A
 //! step mixes one decode row per running answer with chunks of prompts under a token budget, first
 //! come first served. When pages run out, the youngest request is retracted: its pages are freed,
-//! it goes to the front of the queue, and its tokens are computed again later; its text is the same.
+//! it goes to the front of the queue, and its tokens are computed again later; its text stays the
+//! same.
 //!
 //! Invariants:
 //! - every accepted submission ends exactly once, through [`Sink::finish`];

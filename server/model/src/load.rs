@@ -74,7 +74,10 @@ pub struct ModelInfo {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The path leads to nothing that could be a model.
-    #[error("{}: {what}; give a folder with config.json and model.safetensors, or a GGUF file", path.display())]
+    #[error(
+        "{}: {what}; give a folder with config.json and model.safetensors, or a GGUF file",
+        path.display()
+    )]
     NotAModel {
         /// The path as given.
         path: PathBuf,

@@ -24,7 +24,8 @@ pub struct SamplingParams {
     /// Only the fewest most likely tokens whose probabilities reach this take part. Anything
     /// outside `0.0..1.0` means all; the most likely token always takes part.
     pub top_p: f32,
-    /// Start of the random numbers; `None` takes the seed that the caller of [`Sampler::new`] gives.
+    /// Start of the random numbers; `None` takes the seed that the caller of [`Sampler::new`]
+    /// gives.
     pub seed: Option<u64>,
     /// Wanted log-probabilities: of the chosen token and of this many most likely ones.
     pub logprobs: Option<u8>,

@@ -230,15 +230,13 @@ pub(super) fn floats(values: &[f32; OUTPUTS]) -> __m256 {
 
 /// The same value in a register, opaque to the compiler.
 ///
-/// Without it the compiler turns the sums into trees over all rows at once and runs out of
-/// registers, which halves the speed.
+/// Without it, and its fixed place in the order of the code, the compiler turns the sums into trees
+/// over all rows at once and runs out of registers, which halves the speed.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pinned(mut value: __m256i) -> __m256i {
     // SAFETY: no instruction is emitted.
-    unsafe {
-        asm!("/* {0} */", inout(ymm_reg) value, options(pure, nomem, nostack, preserves_flags))
-    };
+    unsafe { asm!("/* {0} */", inout(ymm_reg) value, options(nomem, nostack, preserves_flags)) };
     value
 }
 

@@ -139,6 +139,10 @@ impl Stream {
         if self.chunked {
             return self.transfer_chunk();
         }
+        if self.left == Some(0) {
+            // Some servers keep the connection open all the same.
+            return Ok(None);
+        }
         let want = self.left.unwrap_or(64 * 1024).min(64 * 1024);
         let mut part = vec![0; want];
         let got = self.reader.read(&mut part)?;

@@ -121,14 +121,22 @@ fn log_level(given: &[OsString]) -> Vec<&'static str> {
 
 /// Has the server check all flags and the model's headers, without loading anything.
 pub(super) async fn preflight(args: &UpArgs, model: &Chosen) -> Result<(), Failure> {
-    let output = command(args, model, "plan")?.stdout(Stdio::null()).output().await;
+    let output = command(args, model, "plan")?.stdout(Stdio::piped()).output().await;
     let output = output
         .map_err(|e| Failure::new(exit::INTERNAL, format!("the check did not start: {e}")))?;
     if output.status.success() {
         return Ok(());
     }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let message = text.trim().trim_start_matches("error: ").to_owned();
+    let (report, log) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let errors: Vec<&str> =
+        report.lines().chain(log.lines()).filter_map(|line| line.strip_prefix("error")).collect();
+    let errors: Vec<&str> = errors.iter().map(|line| line.trim_start_matches([':', ' '])).collect();
+    let message = if errors.is_empty() {
+        "the server refuses these options; `sightline plan` shows why".to_owned()
+    } else {
+        errors.join("\nerror: ")
+    };
     Err(Failure::new(code(output.status), message))
 }
 

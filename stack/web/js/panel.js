@@ -1,5 +1,6 @@
-// The frame of a panel: title, description, links, and one of four states of its body: waiting,
-// drawn, "No data", or the message of an error. A panel is never blank.
+// The frame of a panel: title, description, links, and the state of its body (`data-state`):
+// waiting; drawn; said (the board's own words for no value); empty ("No data"); error or
+// unsupported, with the reason. A panel is never blank.
 
 import { el, icon, link, marked } from "/js/dom.js";
 import { frames } from "/js/frames.js";
@@ -84,7 +85,10 @@ export class Panel {
   render(series, view, events) {
     const present = series.filter((one) =>
       one.values ? one.values.some((value) => value !== null) : one.value !== undefined);
-    if (present.length === 0) return this.message("empty", this.json.fieldConfig?.defaults?.noValue ?? "No data");
+    if (present.length === 0) {
+      const said = this.json.fieldConfig?.defaults?.noValue;
+      return this.message(said ? "said" : "empty", said ?? "No data");
+    }
     const Lasting = LASTING[this.json.type];
     if (!Lasting) return this.set("drawn", DRAWN[this.json.type](this.json, present, this.size()));
     if (!this.view) {

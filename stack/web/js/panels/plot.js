@@ -4,6 +4,7 @@ import uPlot from "/vendor/uplot/uPlot.js";
 import { theme } from "/js/colors.js";
 import { el } from "/js/dom.js";
 import { clock } from "/js/time.js";
+import { CLOCK_STEPS } from "/js/units.js";
 import * as tooltip from "/js/tooltip.js";
 
 const SYNC = "board";
@@ -82,7 +83,7 @@ export class Plot {
 
   xAxis() {
     return {
-      stroke: theme("text-dim"), font: FONT, size: 26, space: 76, gap: 5,
+      stroke: theme("text-dim"), font: FONT, size: 26, space: 64, gap: 5, incrs: CLOCK_STEPS,
       grid: { stroke: theme("grid"), width: 1 }, ticks: { stroke: theme("grid"), width: 1, size: 4 },
       values: (_, ticks) => ticks.map((tick, index) =>
         ticks.length > 1 && ticks[1] - ticks[0] < 60 ? clock(tick) : clock(tick).slice(0, 5)),

@@ -1,0 +1,7 @@
+//! The one command and its console, as a user meets them: `sightline up` in real processes and a
+//! real browser.
+
+mod browser;
+mod lifecycle;
+mod up;
+mod webdriver;

@@ -76,22 +76,10 @@ impl<'a> PagedKv<'a> {
         self.geometry
     }
 
-    /// The keys of one head of a page: `page_tokens x head_dim`.
-    pub(crate) fn keys(&self, page: u32, head: usize) -> &'a [f32] {
-        self.plane(page, head, self.geometry.key_offset)
-    }
-
-    /// The values of one head of a page: `page_tokens x head_dim`.
-    pub(crate) fn values(&self, page: u32, head: usize) -> &'a [f32] {
-        self.plane(page, head, self.geometry.value_offset)
-    }
-
-    fn plane(&self, page: u32, head: usize, offset: usize) -> &'a [f32] {
+    /// Where the keys of one head of a page start: `page_tokens x head_dim`.
+    pub(crate) fn keys_at(&self, page: u32, head: usize) -> usize {
         let g = &self.geometry;
-        debug_assert!(head < g.kv_heads);
-        let len = g.page_tokens * g.head_dim;
-        let start = page as usize * g.page_stride + offset + head * len;
-        &self.pool[start..start + len]
+        page as usize * g.page_stride + g.key_offset + head * g.page_tokens * g.head_dim
     }
 }
 

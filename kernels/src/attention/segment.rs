@@ -13,10 +13,34 @@ pub(crate) struct Segment<'a> {
     pub(crate) q: &'a [f32],
     /// How many positions each query sees; ascending, at most the number of keys.
     pub(crate) counts: &'a [usize],
-    /// The keys, `dim` values each.
-    pub(crate) keys: &'a [&'a [f32]],
-    /// The values, `dim` values each.
-    pub(crate) values: &'a [&'a [f32]],
+    /// Where keys and values lie.
+    pub(crate) pool: &'a [f32],
+    /// Where the key of each position starts in `pool`; `dim` values each.
+    pub(crate) keys: &'a [usize],
+    /// From a key to the value of the same position, wrapping.
+    pub(crate) to_value: usize,
+}
+
+impl<'a> Segment<'a> {
+    /// The key of a position.
+    pub(crate) fn key(&self, position: usize) -> &'a [f32] {
+        let at = self.keys[position];
+        &self.pool[at..at + self.dim]
+    }
+
+    /// The value of a position.
+    pub(crate) fn value(&self, position: usize) -> &'a [f32] {
+        let at = self.keys[position].wrapping_add(self.to_value);
+        &self.pool[at..at + self.dim]
+    }
+
+    /// Whether every key and value lies inside the pool.
+    fn is_inside(&self) -> bool {
+        let Some(last) = self.pool.len().checked_sub(self.dim) else {
+            return self.keys.is_empty();
+        };
+        self.keys.iter().all(|at| (*at <= last) & (at.wrapping_add(self.to_value) <= last))
+    }
 }
 
 /// The outcome for each query, not yet divided by the sum.
@@ -45,9 +69,8 @@ impl Partial {
 pub(crate) fn attend(path: KernelPath, s: &Segment<'_>, scores: &mut [f32], part: &mut Partial) {
     let queries = s.counts.len();
     assert_eq!(s.q.len(), queries * s.dim, "queries must be whole");
-    assert!(s.keys.len() <= SEGMENT && s.keys.len() == s.values.len(), "one value for each key");
+    assert!(s.keys.len() <= SEGMENT && s.is_inside(), "keys and values must lie in the pool");
     assert!(s.counts.is_sorted() && s.counts.iter().all(|c| *c <= s.keys.len()), "counts");
-    assert!(s.keys.iter().chain(s.values).all(|row| row.len() == s.dim), "rows must be heads");
     assert!(scores.len() >= queries * SEGMENT, "scratch is too small");
     assert!(part.max.len() == queries && part.out.len() == s.q.len(), "room for each query");
     match path {
@@ -68,15 +91,15 @@ fn portable(s: &Segment<'_>, scores: &mut [f32], part: &mut Partial) {
     let queries = s.q.chunks_exact(s.dim).zip(s.counts).zip(scores.chunks_exact_mut(SEGMENT));
     for (i, (((q, count), scores), out)) in queries.zip(outs).enumerate() {
         let scores = &mut scores[..*count];
-        for (score, key) in scores.iter_mut().zip(s.keys) {
-            *score = math::dot(q, key);
+        for (position, score) in scores.iter_mut().enumerate() {
+            *score = math::dot(q, s.key(position));
         }
         let (max, _) = math::max_value(scores);
         part.max[i] = max;
         part.sum[i] = math::exp_shifted(scores, max) as f32;
         out.fill(0.0);
-        for (weight, value) in scores.iter().zip(s.values) {
-            math::add_scaled(out, *weight, value);
+        for (position, weight) in scores.iter().enumerate() {
+            math::add_scaled(out, *weight, s.value(position));
         }
     }
 }

@@ -91,14 +91,16 @@ impl Case {
     /// The same in f64, naively.
     fn exact(&self, row: usize, head: usize) -> Vec<f64> {
         let g = self.geometry;
-        let kv = PagedKv::new(&self.pool, g);
         let kv_head = head / (self.heads / g.kv_heads);
-        let at = |p: usize| p % g.page_tokens * g.head_dim..(p % g.page_tokens + 1) * g.head_dim;
+        let plane = |p: usize, offset: usize| {
+            let page = self.pages[p / g.page_tokens] as usize * g.page_stride + offset;
+            let slot = kv_head * g.page_tokens + p % g.page_tokens;
+            &self.pool[page + slot * g.head_dim..][..g.head_dim]
+        };
         let q = &self.q[(row * self.heads + head) * g.head_dim..][..g.head_dim];
-        let page = |p: usize| self.pages[p / g.page_tokens];
         let weights: Vec<f64> = (0..=row)
             .map(|p| {
-                let key = &kv.keys(page(p), kv_head)[at(p)];
+                let key = plane(p, g.key_offset);
                 let dot: f64 = q.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
                 (dot * f64::from(self.scale())).exp()
             })
@@ -106,7 +108,7 @@ impl Case {
         let sum: f64 = weights.iter().sum();
         let mut out = vec![0.0; g.head_dim];
         for (p, w) in weights.iter().enumerate() {
-            let value = &kv.values(page(p), kv_head)[at(p)];
+            let value = plane(p, g.value_offset);
             out.iter_mut().zip(value).for_each(|(o, v)| *o += w / sum * f64::from(*v));
         }
         out

@@ -39,7 +39,7 @@ pub(super) struct Scratch {
     whole: Partial,
 }
 
-impl<'a> Call<'a> {
+impl Call<'_> {
     /// Query heads per key/value head.
     fn group(&self) -> usize {
         self.shape.heads / self.kv.geometry().kv_heads
@@ -151,19 +151,16 @@ impl<'a> Call<'a> {
         let s = &self.sequences[tile.sequence];
         let first = segment * SEGMENT;
         let end = (s.start + tile.first + tile.rows).min(first + SEGMENT);
-        let mut keys: [&[f32]; SEGMENT] = [&[]; SEGMENT];
-        let mut values: [&[f32]; SEGMENT] = [&[]; SEGMENT];
+        let mut keys = [0; SEGMENT];
         let mut position = first;
         while position < end {
             let (page, offset) = (position / geometry.page_tokens, position % geometry.page_tokens);
             let run = (geometry.page_tokens - offset).min(end - position);
-            let at = offset * geometry.head_dim..(offset + run) * geometry.head_dim;
-            let heads = |plane: &'a [f32]| plane[at.clone()].chunks_exact(geometry.head_dim);
-            let to = position - first..position - first + run;
-            let rows = heads(self.kv.keys(s.pages[page], tile.kv_head));
-            keys[to.clone()].iter_mut().zip(rows).for_each(|(to, row)| *to = row);
-            let rows = heads(self.kv.values(s.pages[page], tile.kv_head));
-            values[to].iter_mut().zip(rows).for_each(|(to, row)| *to = row);
+            let mut at = self.kv.keys_at(s.pages[page], tile.kv_head) + offset * geometry.head_dim;
+            for key in &mut keys[position - first..position - first + run] {
+                *key = at;
+                at += geometry.head_dim;
+            }
             position += run;
         }
         scratch.counts.clear();
@@ -175,8 +172,9 @@ impl<'a> Call<'a> {
             dim: geometry.head_dim,
             q: &scratch.q,
             counts: &scratch.counts,
+            pool: self.kv.pool,
             keys: &keys[..end - first],
-            values: &values[..end - first],
+            to_value: geometry.value_offset.wrapping_sub(geometry.key_offset),
         };
         attend(self.shape.path.resolve(), &work, &mut scratch.scores, &mut scratch.part);
     }

@@ -43,9 +43,9 @@ unsafe fn score_all(s: &Segment<'_>, scores: &mut [f32]) {
     let queries = s.counts.len();
     for first in (0..s.keys.len()).step_by(KEYS) {
         // Beyond the last key it is repeated; those scores are not used.
-        let mut keys = [s.keys[first].as_ptr(); KEYS];
+        let mut keys = [s.pool.as_ptr(); KEYS];
         for (i, key) in keys.iter_mut().enumerate() {
-            *key = s.keys[(first + i).min(s.keys.len() - 1)].as_ptr();
+            *key = s.key((first + i).min(s.keys.len() - 1)).as_ptr();
         }
         // Counts ascend: only the later queries see this far.
         let mut query = s.counts.partition_point(|count| *count <= first);
@@ -131,8 +131,8 @@ fn exponentials(scores: &mut [f32], count: usize) -> (f32, f32) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn weigh_all(s: &Segment<'_>, scores: &[f32], out: &mut [f32]) {
     let queries = s.counts.len();
-    for first in (0..s.values.len()).step_by(VALUES) {
-        let last = s.values.len().min(first + VALUES);
+    for first in (0..s.keys.len()).step_by(VALUES) {
+        let last = s.keys.len().min(first + VALUES);
         let mut query = s.counts.partition_point(|count| *count <= first);
         while query < queries {
             let rows = tile(queries - query);
@@ -175,16 +175,12 @@ unsafe fn weigh<const R: usize>(
     let mut at = 0;
     while at + 32 <= s.dim {
         // SAFETY: four vectors of the head remain.
-        unsafe {
-            weigh_part::<R, 4>(&s.values[positions.clone()], weights, positions.start, at, out)
-        };
+        unsafe { weigh_part::<R, 4>(s, positions.clone(), weights, at, out) };
         at += 32;
     }
     while at + 8 <= s.dim {
         // SAFETY: one vector of the head remains.
-        unsafe {
-            weigh_part::<R, 1>(&s.values[positions.clone()], weights, positions.start, at, out)
-        };
+        unsafe { weigh_part::<R, 1>(s, positions.clone(), weights, at, out) };
         at += 8;
     }
 }
@@ -192,12 +188,13 @@ unsafe fn weigh<const R: usize>(
 /// `V` vectors, from value `at` of the head on, of [`weigh`].
 ///
 /// # Safety
-/// AVX2 and FMA; values and outputs have `at + 8 V` values; `weights` has `R` rows of `SEGMENT`.
+/// As [`attend`]; the positions exist; heads have `at + 8 V` values; `weights` has `R` rows of
+/// `SEGMENT`.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn weigh_part<const R: usize, const V: usize>(
-    values: &[&[f32]],
+    s: &Segment<'_>,
+    positions: std::ops::Range<usize>,
     weights: &[f32],
-    first: usize,
     at: usize,
     out: &mut [f32],
 ) {
@@ -209,18 +206,19 @@ unsafe fn weigh_part<const R: usize, const V: usize>(
             *acc = unsafe { _mm256_loadu_ps(out.as_ptr().add(r * dim + at + 8 * v)) };
         }
     }
-    for (i, value) in values.iter().enumerate() {
-        let mut vectors = [_mm256_setzero_ps(); V];
-        for (v, vector) in vectors.iter_mut().enumerate() {
-            // SAFETY: the value has these eight values.
-            *vector = unsafe { _mm256_loadu_ps(value.as_ptr().add(at + 8 * v)) };
-        }
-        for (r, acc) in acc.iter_mut().enumerate() {
+    let values = s.pool.as_ptr().wrapping_add(s.to_value);
+    let keys = &s.keys[positions.clone()];
+    for (position, key) in positions.zip(keys) {
+        let mut weight = [_mm256_setzero_ps(); R];
+        for (r, weight) in weight.iter_mut().enumerate() {
             // SAFETY: a row of weights has all positions of the segment.
-            let weight = unsafe { *weights.get_unchecked(r * SEGMENT + first + i) };
-            let weight = _mm256_set1_ps(weight);
-            for (acc, vector) in acc.iter_mut().zip(&vectors) {
-                *acc = _mm256_fmadd_ps(weight, *vector, *acc);
+            *weight = _mm256_set1_ps(unsafe { *weights.get_unchecked(r * SEGMENT + position) });
+        }
+        for v in 0..V {
+            // SAFETY: the value has these eight values.
+            let vector = unsafe { _mm256_loadu_ps(values.wrapping_add(key + at + 8 * v)) };
+            for (acc, weight) in acc.iter_mut().zip(&weight) {
+                acc[v] = _mm256_fmadd_ps(*weight, vector, acc[v]);
             }
         }
     }

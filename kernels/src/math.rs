@@ -13,7 +13,10 @@ const ROUND: f32 = 12_582_912.0;
 /// Compiles a body twice, for the baseline and for AVX2, and picks one at run time. The bits do not
 /// depend on the choice, because the compiler never fuses or reorders float operations.
 macro_rules! vectorised {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+    (
+        $(#[$doc:meta])*
+        $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
+    ) => {
         $(#[$doc])*
         $vis fn $name($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]

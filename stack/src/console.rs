@@ -41,6 +41,12 @@ pub(crate) fn rule_files() -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
+/// The texts of the embedded dashboards.
+#[cfg(test)]
+pub(crate) fn board_texts() -> Vec<&'static [u8]> {
+    boards().into_iter().map(|board| board.json).collect()
+}
+
 /// The embedded dashboards; files of the folder that are no dashboards are skipped.
 fn boards() -> Vec<Board> {
     let board = |(_, bytes): &(&str, &'static [u8])| {

@@ -25,6 +25,8 @@ use crate::promql::QueryError;
 use crate::rules::Rules;
 use crate::scrape::Knowledge;
 use crate::store::Store;
+#[cfg(test)]
+pub(crate) use format::matrix as matrix_json;
 pub(crate) use format::{rfc3339, value as sample_value};
 use params::Params;
 

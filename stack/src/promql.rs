@@ -9,6 +9,8 @@ mod aggregate;
 mod ast;
 mod binary;
 mod check;
+#[cfg(test)]
+mod differential;
 mod eval;
 mod functions;
 mod lexer;

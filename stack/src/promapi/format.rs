@@ -35,7 +35,7 @@ pub(super) fn labels(labels: &Labels) -> String {
     format!("{{{}}}", pairs.collect::<Vec<_>>().join(","))
 }
 
-pub(super) fn matrix(series: &[RangeSeries]) -> String {
+pub(crate) fn matrix(series: &[RangeSeries]) -> String {
     let mut out = String::from(r#"{"resultType":"matrix","result":["#);
     for (index, one) in series.iter().enumerate() {
         let comma = if index > 0 { "," } else { "" };

@@ -109,6 +109,12 @@ impl Matcher {
         (self.op == MatchOp::Equal).then_some(self.value.as_str())
     }
 
+    /// What is compared with: a value or a pattern.
+    #[cfg(test)]
+    pub(crate) fn pattern(&self) -> &str {
+        &self.value
+    }
+
     /// Whether `value` (empty when the label is absent) satisfies the matcher.
     pub(crate) fn matches(&self, value: &str) -> bool {
         let by_regex = || self.regex.as_ref().is_some_and(|regex| regex.is_match(value));

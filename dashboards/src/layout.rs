@@ -125,13 +125,19 @@ fn widths(line: &LineShape, section: usize, index: usize) -> Result<Vec<u32>, La
     }
     let rest = COLUMNS - fixed;
     let share = rest.checked_div(fills).unwrap_or(0);
+    // What division leaves goes to the first ones, a column each.
+    let mut wider = rest.checked_rem(fills).unwrap_or(0);
     let mut widths: Vec<u32> = (line.widths.iter())
         .map(|width| match width {
             Width::Span(columns) => *columns,
+            Width::Fill if wider > 0 => {
+                wider -= 1;
+                share + 1
+            }
             Width::Fill => share,
         })
         .collect();
-    // What division leaves, or a line that is too short: the last panel takes it.
+    // A line without one that fills may be too short: the last panel takes the rest.
     let used: u32 = widths.iter().sum();
     if let Some(last) = widths.last_mut() {
         *last += COLUMNS - used;

@@ -19,9 +19,9 @@ fn lines_fill_the_grid() {
     .expect("fits");
     let widths = |index: usize| placed[index].panels.iter().map(|p| p.w).collect::<Vec<_>>();
     assert_eq!(widths(0), [6, 9, 9, 12, 12]);
-    assert_eq!(widths(1), [4, 4, 4, 4, 8]);
+    assert_eq!(widths(1), [5, 5, 5, 5, 4]);
     assert_eq!(placed[1].row, GridPos { h: 1, w: 24, x: 0, y: 13 });
-    assert_eq!(placed[1].panels[4], GridPos { h: 8, w: 8, x: 16, y: 14 });
+    assert_eq!(placed[1].panels[4], GridPos { h: 8, w: 4, x: 20, y: 14 });
 }
 
 #[test]

@@ -116,7 +116,7 @@ pub(super) fn failures() -> Section {
     let aborted = sum(rate(server::REQUESTS_ABORTED, NOW))
         .by((AbortStage::KEY, AbortInitiator::KEY, AbortReason::KEY))
         .above(0.0)
-        .or_on(&[], sum(rate(server::REQUESTS_ABORTED, NOW)).total());
+        .or_on(&[], sum(rate(server::REQUESTS_ABORTED, NOW)).total().labelled("reason", "none"));
     let ratios = line(
         8,
         vec![
@@ -165,11 +165,11 @@ pub(super) fn failures() -> Section {
             time_series("aborts")
                 .title("Aborts")
                 .describe(
-                    "Requests that ended early: stage, who ended them, and why. Many clients that \
-                     leave in the queue or in prefill have given up waiting.",
+                    "Requests that ended early: why, who ended them, and in which stage. Many \
+                     clients that leave in the queue or in prefill have given up waiting.",
                 )
                 .unit(Unit::RequestsPerSecond)
-                .query(aborted, "{{stage}} {{initiator}} {{reason}}")
+                .query(aborted, "{{reason}} {{initiator}} {{stage}}")
                 .stacked(Stack::Sum)
                 .into(),
         ],

@@ -14,10 +14,10 @@ use metric_catalog::{server, slo};
 
 const NOW: Window = Window::Interval;
 
-/// Time since the last turn of the scheduler.
+/// Time since the last turn of the scheduler; absent before the first one.
 pub(super) fn heartbeat_age() -> Grouping<Known> {
     let last = max(server::SCHEDULER_LAST_ITERATION).by(Instance::KEY);
-    let age: Expr = last.times(-1.0).plus(time());
+    let age: Expr = last.above(0.0).times(-1.0).plus(time());
     max(age.in_unit(Unit::Seconds))
 }
 

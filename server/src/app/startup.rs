@@ -47,7 +47,12 @@ pub(crate) fn start(
     let spec = runner.spec().clone();
     gauges::record_kernels(&api.registry, &spec.kernels);
     for used in &spec.kernels {
-        tracing::info!(op = used.op, format = used.format, kernel = used.kernel, "A kernel.");
+        tracing::info!(
+            op = used.op,
+            format = used.format,
+            kernel = used.kernel,
+            "A kernel was chosen."
+        );
     }
     stopwatch.lap(StartupPhase::Load);
     let mut prepared = engine::prepare(config(resolved, api), runner)?;

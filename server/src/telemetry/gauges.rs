@@ -188,8 +188,12 @@ fn record_config(registry: &Registry, resolved: &Resolved) {
     }
 }
 
-/// Which kernels run, as an info metric.
-pub fn record_kernels(registry: &Registry, kernels: &[KernelUse]) {
+/// Which kernels run, as an info metric; a model that only pretends to compute has none, and says
+/// so.
+pub(crate) fn record_kernels(registry: &Registry, kernels: &[KernelUse]) {
+    let none = "none".to_owned();
+    let nothing = [KernelUse { op: none.clone(), format: none.clone(), kernel: none }];
+    let kernels = if kernels.is_empty() { &nothing } else { kernels };
     for used in kernels {
         let labels = (
             Op::new(used.op.clone()),

@@ -1,0 +1,343 @@
+//! The catalog against live servers, both ways: a running server exposes every metric that is
+//! declared and nothing else, and every counter and histogram can move, label value by label value.
+
+use anyhow::{Context, Result};
+use metric_catalog::def::{Info, Kind};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use tests::cluster::Server;
+use tests::http;
+use tests::scrape::{Labels, Page};
+
+/// A bound on polling; each try asks the server something.
+const TRIES: usize = 20_000;
+
+/// Labels that every series carries.
+const CONSTANT: [&str; 2] = ["engine_role", "model_name"];
+
+fn completion(prompt: &str, tokens: usize, stream: bool) -> Value {
+    json!({
+        "model": "fake", "prompt": prompt, "max_tokens": tokens, "ignore_eos": true,
+        "temperature": 0, "stream": stream
+    })
+}
+
+/// Sends a request and leaves the answer on the socket.
+fn send(server: &Server, path: &str, body: &Value) -> Result<TcpStream> {
+    let body = body.to_string();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut socket = TcpStream::connect(server.api.trim_start_matches("http://"))?;
+    socket.write_all((head + &body).as_bytes())?;
+    Ok(socket)
+}
+
+fn complete(server: &Server, prompt: &str, tokens: usize) -> Result<TcpStream> {
+    send(server, "/v1/completions", &completion(prompt, tokens, true))
+}
+
+/// Scrapes until `holds`.
+fn until(server: &Server, what: &str, holds: impl Fn(&Page) -> bool) -> Result<Page> {
+    for _ in 0..TRIES {
+        let page = server.metrics()?;
+        if holds(&page) {
+            return Ok(page);
+        }
+    }
+    anyhow::bail!("never came true: {what}")
+}
+
+fn running(page: &Page) -> f64 {
+    page.sum("sightline_running_requests", &[])
+}
+
+fn waiting(page: &Page) -> f64 {
+    page.sum("sightline_queue_requests", &[("queue", "waiting")])
+}
+
+/// Requests that reached the engine and wait there: admitted, not ended, not running.
+fn aborted(page: &Page, stage: &str) -> f64 {
+    page.sum("sightline_requests_aborted_total", &[("stage", stage)])
+}
+
+fn idle(server: &Server) -> Result<Page> {
+    until(server, "idle", |page| running(page) + waiting(page) == 0.0)
+}
+
+/// What one metric's series look like, without the constant labels and `le`.
+fn series(page: &Page, info: &Info) -> BTreeMap<Labels, f64> {
+    let sample = match info.kind {
+        Kind::Counter | Kind::Gauge => info.name.to_owned(),
+        Kind::Histogram => format!("{}_count", info.name),
+    };
+    let own = |labels: &Labels| {
+        let kept = labels.iter().filter(|(key, _)| !CONSTANT.contains(&key.as_str()));
+        kept.map(|(key, value)| (key.clone(), value.clone())).collect::<Labels>()
+    };
+    let of_name = page.samples.iter().filter(|((name, _), _)| *name == sample);
+    of_name.map(|((_, labels), value)| (own(labels), *value)).collect()
+}
+
+#[test]
+fn a_fresh_server_exposes_the_catalog_and_nothing_else() -> Result<()> {
+    let server = Server::start(&["--model", "fake:step=0ms"])?;
+    let page = server.metrics()?;
+    let declared: BTreeSet<&str> = metric_catalog::all().map(|info| info.name).collect();
+    let exposed: BTreeSet<&str> = page.types.keys().map(String::as_str).collect();
+    assert_eq!(exposed, declared);
+    for info in metric_catalog::all() {
+        assert_eq!(page.types[info.name], info.kind.as_str(), "{}", info.name);
+        let found: BTreeSet<Labels> = series(&page, info).into_keys().collect();
+        let label = |(at, value): (usize, &std::borrow::Cow<'static, str>)| {
+            (info.labels[at].name.to_owned(), value.clone().into_owned())
+        };
+        let expected: BTreeSet<Labels> = info
+            .combinations()
+            .iter()
+            .map(|set| set.iter().enumerate().map(label).collect())
+            .collect();
+        if info.is_closed() {
+            assert_eq!(found, expected, "{}", info.name);
+        } else {
+            assert!(!found.is_empty(), "{}", info.name);
+        }
+    }
+    for ((name, labels), _) in &page.samples {
+        for constant in CONSTANT {
+            assert!(labels.contains_key(constant), "{name} lacks {constant}");
+        }
+    }
+    Ok(())
+}
+
+/// Every route, method and status that needs no special server; ends by stop and by length.
+fn everyday() -> Result<Page> {
+    let flags = "--max-body-bytes 64KiB --body-timeout 200ms --max-context 2000";
+    let model = ["--model", "fake:step=0ms,eos-per-mille=100"];
+    let args: Vec<&str> = model.into_iter().chain(flags.split_whitespace()).collect();
+    let server = Server::start(&args)?;
+    let api = &server.api;
+    let chat = json!({"model": "fake", "messages": [{"role": "user", "content": "Hello"}]});
+    assert_eq!(http::post(api, "/v1/chat/completions", &chat)?.status, 200);
+    for stream in [false, true] {
+        let body = completion("a", 20, stream);
+        assert_eq!(http::post(api, "/v1/completions", &body)?.status, 200);
+    }
+    http::post(api, "/tokenize", &json!({"prompt": "a"}))?;
+    http::post(api, "/detokenize", &json!({"tokens": [97]}))?;
+    for path in ["/v1/models", "/v1/models/fake", "/v1/models/other", "/version", "/health"] {
+        http::get(api, path)?;
+    }
+    for method in ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "FOO1"] {
+        http::request(api, method, "/nothing", None)?;
+        http::request(api, method, "/v1/completions", Some(b"{}"))?;
+    }
+    let mut head = TcpStream::connect(api.trim_start_matches("http://"))?;
+    head.write_all(b"HEAD /version HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")?;
+    head.read_to_end(&mut Vec::new())?;
+    assert_eq!(http::request(api, "POST", "/tokenize", None)?.status, 415);
+    let large = vec![b' '; 70_000];
+    assert_eq!(http::request(api, "POST", "/tokenize", Some(&large))?.status, 413);
+    let mut slow = TcpStream::connect(api.trim_start_matches("http://"))?;
+    slow.write_all(
+        b"POST /tokenize HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n\
+          content-length: 10\r\n\r\n{",
+    )?;
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer)?;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    idle(&server)
+}
+
+/// Refusals by count, clients that leave at every stage, objectives that are missed.
+fn overload() -> Result<Page> {
+    let server = Server::start(&[
+        "--model",
+        "fake:step=1ms,prefill-token=2ms,context=100000",
+        "--max-running-requests",
+        "1",
+        "--max-queued-requests",
+        "1",
+        "--max-batch-tokens",
+        "8",
+        "--ttft-objective",
+        "1h",
+        "--itl-objective",
+        "1us",
+        "--e2e-objective",
+        "1us",
+    ])?;
+    assert_eq!(http::post(&server.api, "/v1/completions", &completion("a", 3, false))?.status, 200);
+    let decoding = complete(&server, "a", 90_000)?;
+    until(&server, "tokens come", |page| {
+        running(page) == 1.0 && page.sum("sightline_time_to_first_token_seconds_count", &[]) == 2.0
+    })?;
+    let queued = complete(&server, "a", 5)?;
+    until(&server, "one waits", |page| {
+        waiting(page) == 1.0 && page.sum("sightline_requests_admitted_total", &[]) == 3.0
+    })?;
+    let refused = http::post(&server.api, "/v1/completions", &completion("a", 1, false))?;
+    assert_eq!(refused.status, 429);
+    drop(queued);
+    until(&server, "the queue is empty", |page| aborted(page, "queued") == 1.0)?;
+    drop(decoding);
+    until(&server, "the slot is free", |page| aborted(page, "decode") == 1.0)?;
+    let prefilling = complete(&server, &"a".repeat(5000), 5)?;
+    until(&server, "it runs", |page| running(page) == 1.0)?;
+    drop(prefilling);
+    until(&server, "the prefill is given up", |page| aborted(page, "prefill") == 1.0)?;
+    idle(&server)
+}
+
+/// Refusals by tokens and by time.
+fn bounds() -> Result<Vec<Page>> {
+    let mut pages = Vec::new();
+    for bound in [["--max-queued-tokens", "1000"], ["--ttft-objective", "1s"]] {
+        let mut args = vec![
+            "--model",
+            "fake:step=1ms,prefill-token=2ms",
+            "--max-running-requests",
+            "1",
+            "--max-batch-tokens",
+            "8",
+        ];
+        args.extend(bound);
+        let server = Server::start(&args)?;
+        let prompt = "a".repeat(900);
+        let first = complete(&server, &prompt, 1)?;
+        until(&server, "it runs", |page| running(page) == 1.0)?;
+        let refused = http::post(&server.api, "/v1/completions", &completion(&prompt, 1, false))?;
+        assert_eq!(refused.status, 429);
+        pages.push(server.metrics()?);
+        drop(first);
+    }
+    Ok(pages)
+}
+
+/// A client that does not read.
+fn slow() -> Result<Page> {
+    let args = ["--model", "fake:step=0ms,context=100000", "--max-unsent-tokens", "1"];
+    let server = Server::start(&args)?;
+    let unread = complete(&server, "a", 90_000)?;
+    let slow = &[("reason", "slow_client")];
+    let page = until(&server, "it is given up", |page| {
+        page.sum("sightline_requests_aborted_total", slow) == 1.0
+    })?;
+    drop(unread);
+    Ok(page)
+}
+
+/// Too few pages for two growing answers.
+fn pressure() -> Result<Page> {
+    let server = Server::start(&[
+        "--model",
+        "fake:step=2ms",
+        "--max-running-requests",
+        "2",
+        "--max-batch-tokens",
+        "2",
+        "--kv-pool-bytes",
+        "128KiB",
+    ])?;
+    let both: Vec<TcpStream> =
+        (0..2).map(|_| complete(&server, "aaaa", 180)).collect::<Result<_>>()?;
+    let page = until(&server, "both have ended", |page| {
+        page.sum("sightline_requests_finished_total", &[("outcome", "length")]) == 2.0
+    })?;
+    assert!(page.sum("sightline_preemptions_total", &[]) > 0.0, "256 tokens hold no two answers");
+    drop(both);
+    Ok(page)
+}
+
+/// The engine fails under a request; the next is refused.
+fn failure() -> Result<Page> {
+    let server = Server::start(&["--model", "fake:step=0ms,fail-at=4"])?;
+    let body = completion("a", 50, false);
+    assert_eq!(http::post(&server.api, "/v1/completions", &body)?.status, 500);
+    assert_eq!(http::post(&server.api, "/v1/completions", &body)?.status, 503);
+    server.metrics()
+}
+
+/// The end of a server, seen by a scrape that began before it: a deadline, or a second signal.
+fn ending(deadline: &str, signals: usize) -> Result<Page> {
+    let server = Server::start(&[
+        "--model",
+        "fake:step=1ms,prefill-token=2ms,context=100000",
+        "--max-running-requests",
+        "2",
+        "--max-batch-tokens",
+        "8",
+        "--ttft-objective",
+        "0s",
+        "--drain-deadline",
+        deadline,
+    ])?;
+    let decoding = complete(&server, "a", 90_000)?;
+    until(&server, "tokens come", |page| {
+        page.sum("sightline_time_to_first_token_seconds_count", &[]) == 1.0
+    })?;
+    let prefilling = complete(&server, &"a".repeat(20_000), 5)?;
+    until(&server, "it runs", |page| running(page) == 2.0)?;
+    let queued = complete(&server, "a", 5)?;
+    until(&server, "one waits", |page| {
+        waiting(page) == 1.0 && page.sum("sightline_requests_admitted_total", &[]) == 3.0
+    })?;
+    let mut scrape = TcpStream::connect(server.api.trim_start_matches("http://"))?;
+    scrape.write_all(b"GET /metrics HTTP/1.1\r\nhost: test\r\n")?;
+    // The head is in the server's hands when a request that came later has been answered.
+    server.metrics()?;
+    server.signal(15)?;
+    for _ in 1..signals {
+        while http::get(&server.api, "/readyz")?.status == 200 {}
+        let refused = http::post(&server.api, "/v1/completions", &completion("a", 1, false))?;
+        assert_eq!(refused.status, 503);
+        server.signal(15)?;
+    }
+    for mut cut in [decoding, prefilling, queued] {
+        // Which of them hears of the end by an event and which by a status does not matter here.
+        cut.read_to_end(&mut Vec::new())?;
+    }
+    scrape.write_all(b"connection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    scrape.read_to_string(&mut answer)?;
+    let (_, page) = answer.split_once("\r\n\r\n").context("no body")?;
+    Page::parse(page)
+}
+
+#[test]
+fn every_counter_and_histogram_moves_for_each_of_its_label_values() -> Result<()> {
+    let mut pages = vec![everyday()?, overload()?, slow()?, pressure()?, failure()?];
+    pages.extend(bounds()?);
+    pages.push(ending("0s", 1)?);
+    pages.push(ending("60s", 2)?);
+    let mut still = Vec::new();
+    for info in metric_catalog::all().filter(|info| info.kind != Kind::Gauge) {
+        let mut moved: BTreeSet<(String, String)> = BTreeSet::new();
+        let mut any = false;
+        for (labels, value) in pages.iter().flat_map(|page| series(page, info)) {
+            if value > 0.0 {
+                any = true;
+                moved.extend(labels);
+            }
+        }
+        if !any {
+            still.push(info.name.to_owned());
+        }
+        for set in info.combinations() {
+            for (label, value) in info.labels.iter().zip(set) {
+                if !moved.contains(&(label.name.to_owned(), value.clone().into_owned())) {
+                    still.push(format!("{}{{{}={value:?}}}", info.name, label.name));
+                }
+            }
+        }
+    }
+    still.sort();
+    still.dedup();
+    assert!(still.is_empty(), "never above 0:\n  {}", still.join("\n  "));
+    Ok(())
+}

@@ -5,13 +5,14 @@
 
 use std::cmp::Ordering;
 
+use kernels::{all_finite, argmax, log_sum_exp, softmax};
 use types::TokenId;
 
 use crate::runner::RunError;
 
 /// Below this a temperature means greedy: dividing by it would only overflow.
 const MIN_TEMPERATURE: f32 = 1e-5;
-/// The first guess of how many candidates hold the `top_p` mass; grows fourfold until they do.
+/// How many candidates are sorted first in search of the `top_p` mass; four times as many next.
 const FIRST_NUCLEUS: usize = 256;
 
 /// How to choose the next token. `Default` is greedy without log-probabilities.
@@ -58,6 +59,8 @@ pub struct Sampler {
     random: SplitMix,
     /// Reused candidate list: (logit, id).
     candidates: Vec<(f32, u32)>,
+    /// Reused: each token's probability at the temperature.
+    shares: Vec<f32>,
 }
 
 impl Sampler {
@@ -65,7 +68,7 @@ impl Sampler {
     #[must_use]
     pub fn new(params: SamplingParams, fallback_seed: u64) -> Self {
         let random = SplitMix(params.seed.unwrap_or(fallback_seed));
-        Self { params, random, candidates: Vec::new() }
+        Self { params, random, candidates: Vec::new(), shares: Vec::new() }
     }
 
     /// What this sampler was made with.
@@ -85,8 +88,8 @@ impl Sampler {
         let token = if self.params.is_greedy() { best } else { self.draw(logits, best) };
         let mut sampled = Sampled { token: TokenId(token), logprob: None, top: Vec::new() };
         if let Some(wanted) = self.params.logprobs {
-            let normaliser = log_sum_exp(logits, logits[best as usize]);
-            let logprob = |logit: f32| (f64::from(logit) - normaliser) as f32;
+            let normaliser = log_sum_exp(logits);
+            let logprob = |logit: f32| logit - normaliser;
             sampled.logprob = Some(logprob(logits[token as usize]));
             self.take_most_likely(logits, usize::from(wanted));
             sampled.top =
@@ -97,56 +100,70 @@ impl Sampler {
 
     fn draw(&mut self, logits: &[f32], best: u32) -> u32 {
         let uniform = self.random.next_unit();
-        let scale = 1.0 / f64::from(self.params.temperature);
-        let top = logits[best as usize];
-        let weight = |logit: f32| (f64::from(logit - top) * scale).exp();
-        if self.params.top_k == 0 && !(0.0..1.0).contains(&self.params.top_p) {
-            return draw_in_order(logits, weight, uniform).unwrap_or(best);
-        }
+        let (scale, top) = (1.0 / self.params.temperature, logits[best as usize]);
+        self.shares.clear();
+        self.shares.extend(logits.iter().map(|logit| (logit - top) * scale));
+        softmax(&mut self.shares);
+        let cut = (0.0..1.0).contains(&self.params.top_p).then(|| f64::from(self.params.top_p));
         let k = match self.params.top_k as usize {
             0 => logits.len(),
             k => k.min(logits.len()),
         };
-        self.take_nucleus(logits, k, weight);
-        let total: f64 = self.candidates.iter().map(|&(logit, _)| weight(logit)).sum();
-        let mut left = uniform * total;
-        for &(logit, id) in &self.candidates {
-            left -= weight(logit);
-            if left < 0.0 {
-                return id;
-            }
+        if k == logits.len() && cut.is_none() {
+            return pick(&self.shares, 0..logits.len() as u32, uniform).unwrap_or(best);
         }
-        best
+        if k < logits.len() {
+            self.take_most_likely(logits, k);
+        } else {
+            self.take_likely(logits, cut.unwrap_or(1.0));
+        }
+        if let Some(cut) = cut {
+            self.cut_nucleus(cut, k < logits.len());
+        }
+        let ids = self.candidates.iter().map(|(_, id)| *id);
+        pick(&self.shares, ids, uniform).unwrap_or(best)
     }
 
-    /// Leaves in `candidates`, most likely first, the shortest run of the `k` most likely tokens
-    /// that holds `top_p` of their mass.
-    fn take_nucleus(&mut self, logits: &[f32], k: usize, weight: impl Fn(f32) -> f64) {
-        let top_p = f64::from(self.params.top_p);
-        if !(0.0..1.0).contains(&top_p) {
-            return self.take_most_likely(logits, k);
-        }
-        // With top_k in force its candidates are the distribution that top_p cuts.
-        let total: f64 = if k < logits.len() {
-            self.take_most_likely(logits, k);
-            self.candidates.iter().map(|&(logit, _)| weight(logit)).sum()
+    /// Leaves in `candidates`, in any order, every token that can be among the most likely ones
+    /// that hold `cut` of the mass.
+    fn take_likely(&mut self, logits: &[f32], cut: f64) {
+        // All tokens below this share hold less than `1 - cut` together. Half of it leaves room
+        // for the rounding of shares.
+        let least = ((1.0 - cut) / logits.len() as f64 * 0.5) as f32;
+        self.candidates.clear();
+        let all = logits.iter().zip(&self.shares).zip(0..);
+        let likely = all.filter(|((_, share), _)| **share >= least);
+        self.candidates.extend(likely.map(|((logit, _), id)| (*logit, id)));
+    }
+
+    /// Leaves the fewest most likely candidates that hold `cut` of the mass: of the candidates'
+    /// own where `narrowed` (by `top_k`), else of the whole distribution's.
+    fn cut_nucleus(&mut self, cut: f64, narrowed: bool) {
+        let shares = &self.shares;
+        let share = |id: u32| f64::from(shares[id as usize]);
+        let total: f64 = if narrowed {
+            self.candidates.iter().map(|(_, id)| share(*id)).sum()
         } else {
-            logits.iter().map(|&logit| weight(logit)).sum()
+            shares.iter().map(|share| f64::from(*share)).sum()
         };
-        let mut guess = FIRST_NUCLEUS;
-        loop {
-            self.take_most_likely(logits, guess.min(k));
-            let mut mass = 0.0;
-            for (index, &(logit, _)) in self.candidates.iter().enumerate() {
-                mass += weight(logit);
-                if mass >= top_p * total {
-                    return self.candidates.truncate(index + 1);
+        let (mut sorted, mut mass) = (0, 0.0);
+        let mut part = FIRST_NUCLEUS;
+        while sorted < self.candidates.len() {
+            // Only as much as is needed gets sorted.
+            let rest = &mut self.candidates[sorted..];
+            let part_len = part.min(rest.len());
+            if part_len < rest.len() {
+                rest.select_nth_unstable_by(part_len - 1, more_likely);
+            }
+            rest[..part_len].sort_unstable_by(more_likely);
+            for (index, (_, id)) in rest[..part_len].iter().enumerate() {
+                mass += share(*id);
+                if mass >= cut * total {
+                    return self.candidates.truncate(sorted + index + 1);
                 }
             }
-            if guess >= k {
-                return;
-            }
-            guess *= 4;
+            sorted += part_len;
+            part *= 4;
         }
     }
 
@@ -173,55 +190,24 @@ fn more_likely(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
 
 /// The lowest index of the largest logit.
 fn finite_argmax(logits: &[f32]) -> Result<u32, RunError> {
-    // One pass that vectorises: a sum of x * 0 is zero exactly where all are finite.
-    let mut poison = [0.0f32; 16];
-    let (chunks, rest) = logits.as_chunks::<16>();
-    for chunk in chunks {
-        for (lane, value) in poison.iter_mut().zip(chunk) {
-            *lane += value * 0.0;
-        }
-    }
-    let clean = poison.iter().all(|lane| *lane == 0.0) && rest.iter().all(|x| x.is_finite());
-    if !clean {
+    if !all_finite(logits) {
         let (token, value) =
             (0u32..).zip(logits).find(|(_, x)| !x.is_finite()).expect("one was not finite");
         return Err(RunError::NonFinite { token, value: value.to_string() });
     }
-    if logits.is_empty() {
-        return Err(RunError::Backend("no logits to choose from".to_owned()));
-    }
-    let largest = largest(logits);
-    let first = logits.iter().position(|&x| x == largest).unwrap_or(0);
-    Ok(u32::try_from(first).unwrap_or(u32::MAX))
+    let best = argmax(logits).and_then(|best| u32::try_from(best).ok());
+    best.ok_or_else(|| RunError::Backend("no logits to choose from".to_owned()))
 }
 
-fn largest(values: &[f32]) -> f32 {
-    let (chunks, rest) = values.as_chunks::<16>();
-    let mut lanes = [f32::NEG_INFINITY; 16];
-    for chunk in chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane = if *value > *lane { *value } else { *lane };
-        }
-    }
-    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
-}
-
-fn log_sum_exp(logits: &[f32], largest: f32) -> f64 {
-    let sum: f64 = logits.iter().map(|&x| f64::from((x - largest).exp())).sum();
-    f64::from(largest) + sum.ln()
-}
-
-/// Draws among all tokens by weight, in id order.
-fn draw_in_order(logits: &[f32], weight: impl Fn(f32) -> f64, uniform: f64) -> Option<u32> {
-    let total: f64 = logits.iter().map(|&logit| weight(logit)).sum();
+/// Draws one of `ids` by share, in their order.
+fn pick(shares: &[f32], ids: impl Iterator<Item = u32> + Clone, uniform: f64) -> Option<u32> {
+    let share = |id: u32| f64::from(shares[id as usize]);
+    let total: f64 = ids.clone().map(share).sum();
     let mut left = uniform * total;
-    for (&logit, id) in logits.iter().zip(0..) {
-        left -= weight(logit);
-        if left < 0.0 {
-            return Some(id);
-        }
-    }
-    None
+    ids.into_iter().find(|id| {
+        left -= share(*id);
+        left < 0.0
+    })
 }
 
 /// SplitMix64: small, seedable with any number, good enough to draw tokens with.

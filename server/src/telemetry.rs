@@ -52,8 +52,8 @@ pub fn reference() -> String {
 pub fn record_build(registry: &Registry) {
     let labels = (
         Version::new(env!("CARGO_PKG_VERSION")),
-        GitSha::new(option_env!("SIGHTLINE_GIT_SHA").unwrap_or("unknown")),
-        Rustc::new(option_env!("SIGHTLINE_RUSTC").unwrap_or("unknown")),
+        GitSha::new(env!("SIGHTLINE_GIT_SHA")),
+        Rustc::new(env!("SIGHTLINE_RUSTC")),
         Cuda::new("none"),
     );
     registry.gauge(catalog::BUILD_INFO, labels).set(1.0);

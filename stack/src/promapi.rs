@@ -114,13 +114,14 @@ type Ask = fn(&Api, &Params) -> Answer;
 
 /// A handler for GET with a query string and POST with a form.
 fn endpoint(ask: Ask) -> axum::routing::MethodRouter<Arc<Api>> {
-    let handle = move |State(api): State<Arc<Api>>, RawQuery(query): RawQuery, body: Bytes| async move {
-        let answer = match Params::parse(query.as_deref(), &body) {
-            Ok(params) => evaluate(api, move |api| ask(api, &params)).await,
-            Err(reason) => Err(ApiError::bad(reason)),
+    let handle =
+        async move |State(api): State<Arc<Api>>, RawQuery(query): RawQuery, body: Bytes| {
+            let answer = match Params::parse(query.as_deref(), &body) {
+                Ok(params) => evaluate(api, move |api| ask(api, &params)).await,
+                Err(reason) => Err(ApiError::bad(reason)),
+            };
+            respond(answer)
         };
-        respond(answer)
-    };
     get(handle).post(handle)
 }
 

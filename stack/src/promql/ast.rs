@@ -217,7 +217,10 @@ impl Expr {
 /// Declares the functions once: variant, PromQL name, argument types, how many of them are
 /// required, whether the last one repeats, and the type returned.
 macro_rules! functions {
-    ($($variant:ident $name:literal [$($arg:ident),*] $required:literal $repeat:literal $ret:ident)*) => {
+    ($(
+        $variant:ident $name:literal
+        [$($arg:ident),*] $required:literal $repeat:literal $ret:ident
+    )*) => {
         /// Every function of the language that this engine knows.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Function { $($variant),* }

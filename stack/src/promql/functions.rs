@@ -39,36 +39,9 @@ pub(super) fn eval(evaluator: &Evaluator<'_>, call: &Call) -> Result<Value, Quer
         Function::Log2 => simple(f64::log2)?,
         Function::Log10 => simple(f64::log10)?,
         Function::Sqrt => simple(f64::sqrt)?,
-        Function::Sgn => simple(|v| {
-            if v > 0.0 {
-                1.0
-            } else if v < 0.0 {
-                -1.0
-            } else {
-                v
-            }
-        })?,
-        Function::Round => {
-            let to = if call.args.len() > 1 { scalar(1)? } else { vec![1.0; steps] };
-            map_steps(vector(0)?, |i, v| (v * (1.0 / to[i]) + 0.5).floor() / (1.0 / to[i]))?
-        }
-        Function::Clamp => {
-            let (low, high) = (scalar(1)?, scalar(2)?);
-            let mut series = map_steps(vector(0)?, |i, v| low[i].max(high[i].min(v)))?;
-            for one in &mut series {
-                for (index, value) in one.values.iter_mut().enumerate() {
-                    *value = value.filter(|_| low[index] <= high[index]);
-                }
-            }
-            series
-        }
-        Function::ClampMin => {
-            let low = scalar(1)?;
-            map_steps(vector(0)?, |i, v| v.max(low[i]))?
-        }
-        Function::ClampMax => {
-            let high = scalar(1)?;
-            map_steps(vector(0)?, |i, v| v.min(high[i]))?
+        Function::Sgn => simple(sign)?,
+        Function::Round | Function::Clamp | Function::ClampMin | Function::ClampMax => {
+            bounded(evaluator, call)?
         }
         Function::HistogramQuantile => merge(quantile::histogram(&scalar(0)?, vector(1)?))?,
         Function::LabelReplace => label_replace(call, vector(0)?)?,
@@ -112,6 +85,44 @@ pub(super) fn eval(evaluator: &Evaluator<'_>, call: &Call) -> Result<Value, Quer
         }
     };
     Ok(Value::Vector(out))
+}
+
+/// Minus one, zero or one; NaN stays.
+fn sign(value: f64) -> f64 {
+    if value > 0.0 {
+        1.0
+    } else if value < 0.0 {
+        -1.0
+    } else {
+        value
+    }
+}
+
+/// Rounding and clamping: functions of a value and of scalars of the same step.
+fn bounded(evaluator: &Evaluator<'_>, call: &Call) -> Result<Vec<Series>, QueryError> {
+    let series = evaluator.vector(&call.args[0])?;
+    let scalars: Vec<Vec<f64>> =
+        call.args[1..].iter().map(|arg| evaluator.scalar(arg)).collect::<Result<_, _>>()?;
+    let at = |index: usize, step: usize| scalars.get(index).map_or(1.0, |values| values[step]);
+    if call.function == Function::Round {
+        return map_steps(series, |step, v| {
+            let inverse = 1.0 / at(0, step);
+            (v * inverse + 0.5).floor() / inverse
+        });
+    }
+    if call.function == Function::ClampMin {
+        return map_steps(series, |step, v| v.max(at(0, step)));
+    }
+    if call.function == Function::ClampMax {
+        return map_steps(series, |step, v| v.min(at(0, step)));
+    }
+    let mut series = map_steps(series, |step, v| at(0, step).max(at(1, step).min(v)))?;
+    for one in &mut series {
+        for (step, value) in one.values.iter_mut().enumerate() {
+            *value = value.filter(|_| at(0, step) <= at(1, step));
+        }
+    }
+    Ok(series)
 }
 
 fn scalars(evaluator: &Evaluator<'_>, call: &Call) -> Result<Value, QueryError> {

@@ -89,8 +89,9 @@ export function format(value, unit, digits) {
 const BINARY_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 /** Distances between times that people count in, seconds. */
 export const CLOCK_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800];
+const LONG_STEPS = [...CLOCK_STEPS, 31536000, 315360000, 3153600000];
 const SECOND_STEPS = [...[9, 8, 7, 6, 5, 4, 3, 2, 1].flatMap((power) =>
-  [1, 2, 5].map((digit) => Number(`${digit}e-${power}`))), ...CLOCK_STEPS];
+  [1, 2, 5].map((digit) => Number(`${digit}e-${power}`))), ...LONG_STEPS];
 
 /** Distances between the ticks of an axis that read well in a unit; undefined for tens. */
 export function increments(unit) {

@@ -73,12 +73,10 @@ fn ask(up: &Up, real: bool) -> Result<()> {
     let answer = http::post(&up.api, "/v1/completions", &body)?.json()?;
     let text = answer["choices"][0]["text"].as_str().context("a completion")?;
     if real {
-        let messages = json!([{ "role": "user", "content": "What is the capital of France?" }]);
-        let body = json!({
-            "model": name, "messages": messages, "max_tokens": 24, "temperature": 0,
-        });
-        let answer = http::post(&up.api, "/v1/chat/completions", &body)?.json()?;
-        let said = answer["choices"][0]["message"]["content"].as_str().unwrap_or("");
+        let prompt = "The capital of France is";
+        let body = json!({ "model": name, "prompt": prompt, "max_tokens": 3, "temperature": 0 });
+        let answer = http::post(&up.api, "/v1/completions", &body)?.json()?;
+        let said = answer["choices"][0]["text"].as_str().unwrap_or("");
         ensure!(said.contains("Paris"), "the demo model says {said:?}");
     }
     ensure!(real || !text.is_empty(), "an empty completion");
@@ -98,7 +96,7 @@ fn home(browser: &Browser, up: &Up, screens: &Path) -> Result<()> {
 /// Opens a board, unfolds it, and waits until its panels hold data that moves.
 fn board(browser: &Browser, up: &Up, uid: &str, real: bool) -> Result<()> {
     browser.resize(WIDTH, 1000)?;
-    let query = "theme=dark&from=now-5m&to=now&refresh=1s";
+    let query = "theme=dark&from=now-2m&to=now&refresh=1s";
     browser.go(&format!("{}/d/{uid}?{query}", up.console))?;
     let there = browser.wait_until("document.querySelectorAll('.panel').length > 3")?;
     ensure!(there, "the board has no panels: {}", page_text(browser)?);
@@ -150,8 +148,8 @@ fn moving(browser: &Browser) -> Result<()> {
         "window.before = new Map([...document.querySelectorAll('.panel')].map(
            p => [p.dataset.panel, p.querySelector('.body').innerText])); return null",
     )?;
-    let changed = "[...document.querySelectorAll('.panel')].filter(
-        p => window.before.get(p.dataset.panel) !== p.querySelector('.body').innerText).length >= 3";
+    let changed = "[...document.querySelectorAll('.panel')].filter(p =>
+        window.before.get(p.dataset.panel) !== p.querySelector('.body').innerText).length >= 3";
     ensure!(browser.wait_until(changed)?, "the numbers stand still");
     Ok(())
 }

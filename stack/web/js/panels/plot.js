@@ -84,10 +84,14 @@ export class Plot {
   xAxis() {
     return {
       stroke: theme("text-dim"), font: FONT, size: 26, space: 64, gap: 5, incrs: CLOCK_STEPS,
-      grid: { stroke: theme("grid"), width: 1 }, ticks: { stroke: theme("grid"), width: 1, size: 4 },
+      grid: this.grid(), ticks: { stroke: theme("grid"), width: 1, size: 4 },
       values: (_, ticks) => ticks.map((tick, index) =>
         ticks.length > 1 && ticks[1] - ticks[0] < 60 ? clock(tick) : clock(tick).slice(0, 5)),
     };
+  }
+
+  grid() {
+    return { stroke: theme("grid"), width: 1 };
   }
 
   yAxis(values, extra = {}) {
@@ -101,7 +105,7 @@ export class Plot {
     };
     return {
       stroke: theme("text-dim"), font: FONT, size, space: 34, gap: 6, values,
-      grid: { stroke: theme("grid"), width: 1 }, ticks: { show: false }, ...extra,
+      grid: this.grid(), ticks: { show: false }, ...extra,
     };
   }
 

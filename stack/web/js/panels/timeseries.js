@@ -79,7 +79,8 @@ export class TimeSeries extends Plot {
     const labels = (unit) => (_, ticks) => axisLabels(ticks, unit);
     const rightUnit = this.shown.find((one) => one.axis === "right")?.unit;
     const ticks = (unit) => {
-      const incrs = this.custom.scaleDistribution?.type === "log" ? undefined : increments(unit);
+      if (this.custom.scaleDistribution?.type === "log") return { grid: { ...this.grid(), filter: powers } };
+      const incrs = increments(unit);
       return incrs ? { incrs } : {};
     };
     const axes = [this.xAxis(), this.yAxis(labels(this.unit()), ticks(this.unit()))];
@@ -192,6 +193,11 @@ export class TimeSeries extends Plot {
     }
     this.update(...this.last);
   }
+}
+
+/** Grid lines of a logarithmic axis: the powers of ten only. */
+function powers(_, splits) {
+  return splits.map((split) => (Math.abs(Math.log10(split) % 1) < 1e-9 ? split : null));
 }
 
 /** Indices of values that have no neighbour: a line alone would not show them. */

@@ -79,7 +79,7 @@ fn limits() -> Vec<Alert> {
             root_cause: false,
             summary: "{{ $labels.instance }} runs without a queue limit",
             runbook: "queue-limit",
-            panel: queue("queue-fill"),
+            panel: queue("queue-depth"),
             threshold: None,
         },
         Alert {

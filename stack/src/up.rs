@@ -129,7 +129,12 @@ async fn live(args: &UpArgs) -> Result<u8, Failure> {
     };
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
-    let address = start_parts(args, &ready, console, &stop, &tasks)?;
+    // The demo load goes first: it would only be refused while its server drains.
+    let load = stop.child_token();
+    if args.wants_demo_load() {
+        tasks.spawn(demo::run(ready.address.clone(), ready.model.clone(), load.clone()));
+    }
+    let address = start_parts(&ready, console, &stop, &tasks)?;
     announce(args, &ready, &address);
 
     tokio::select! {
@@ -139,15 +144,15 @@ async fn live(args: &UpArgs) -> Result<u8, Failure> {
         }
         () = stops.next() => {}
     }
+    load.cancel();
     let outcome = drain(&mut server, &mut stops, &stop).await;
     tasks.close();
     drop(tokio::time::timeout(FAREWELL, tasks.wait()).await);
     outcome
 }
 
-/// Starts scraper, rules, console and demo load; the address of the console.
+/// Starts scraper, rules and console; the address of the console.
 fn start_parts(
-    args: &UpArgs,
     ready: &Ready,
     console: TcpListener,
     stop: &CancellationToken,
@@ -176,9 +181,6 @@ fn start_parts(
             complain(&format!("error: the console ended: {error}"));
         }
     });
-    if args.wants_demo_load() {
-        tasks.spawn(demo::run(ready.address.clone(), ready.model.clone(), stop.clone()));
-    }
     Ok(address)
 }
 

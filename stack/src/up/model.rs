@@ -18,7 +18,7 @@ const DEMO_OPTIONS: &[&str] = &["--kv-pool-bytes", "400MiB"];
 #[derive(Debug)]
 pub(super) struct Chosen {
     pub(super) path: PathBuf,
-    /// Options that suit the model, where the user has not chosen it.
+    /// Options that suit the demo model; none for another, whose user knows better.
     pub(super) options: &'static [&'static str],
     pub(super) warning: Option<String>,
 }
@@ -27,7 +27,9 @@ pub(super) struct Chosen {
 pub(super) fn choose(args: &UpArgs) -> Result<Chosen, Failure> {
     if let Some(path) = &args.model {
         if path.as_os_str() == "fake" || path.exists() {
-            return Ok(Chosen { path: path.clone(), options: &[], warning: None });
+            let demo = path.file_name() == Path::new(DEMO_MODEL).file_name();
+            let options = if demo { DEMO_OPTIONS } else { &[] };
+            return Ok(Chosen { path: path.clone(), options, warning: None });
         }
         let message = format!(
             "no model at {}: --model takes a GGUF file or a folder with config.json and \

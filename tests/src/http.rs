@@ -57,6 +57,8 @@ pub struct Stream {
     reader: BufReader<TcpStream>,
     chunked: bool,
     left: Option<usize>,
+    /// Of the body, read by [`event`](Self::event) and not yet returned.
+    unread: Vec<u8>,
 }
 
 /// Sends a request and reads the whole answer. `base` is `http://host:port`.
@@ -112,7 +114,7 @@ pub fn open(base: &str, method: &str, path: &str, body: Option<&[u8]>) -> Result
     let find = |name: &str| headers.iter().find(|(key, _)| key == name).map(|(_, value)| value);
     let chunked = find("transfer-encoding").is_some_and(|value| value.contains("chunked"));
     let left = find("content-length").map(|value| value.parse()).transpose()?;
-    Ok(Stream { status, headers, reader, chunked, left })
+    Ok(Stream { status, headers, reader, chunked, left, unread: Vec::new() })
 }
 
 fn read_head(reader: &mut BufReader<TcpStream>) -> Result<(u16, Vec<(String, String)>)> {
@@ -172,14 +174,17 @@ impl Stream {
     /// # Errors
     /// When the connection breaks off, or the body is not an event stream in chunks.
     pub fn event(&mut self) -> Result<Option<String>> {
-        let mut data = Vec::new();
-        while let Some(part) = self.chunk()? {
-            data.extend_from_slice(&part);
-            if data.ends_with(b"\n\n") {
-                let text = String::from_utf8(data)?;
+        // One piece of the body may hold several events, or a part of one.
+        loop {
+            if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
+                let event: Vec<u8> = self.unread.drain(..end + 2).collect();
+                let text = String::from_utf8(event)?;
                 return Ok(Some(text.trim_end().trim_start_matches("data:").trim().to_owned()));
             }
+            match self.chunk()? {
+                Some(part) => self.unread.extend_from_slice(&part),
+                None => return Ok(None),
+            }
         }
-        Ok(None)
     }
 }

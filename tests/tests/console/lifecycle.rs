@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -70,6 +71,29 @@ fn sigterm_drains_and_exits_with_zero() -> Result<()> {
     ensure!(text.contains("[DONE]"), "the running request was cut off: {text}");
     let (status, said) = up.wait()?;
     ensure!(status.code() == Some(0), "{status}: {said}");
+    Ok(())
+}
+
+#[test]
+fn a_second_signal_ends_everything_now() -> Result<()> {
+    let up = Up::start(Path::new("fake"), &["--no-demo-load"])?;
+    let body = json!({
+        "model": "fake", "prompt": "a", "max_tokens": 4000, "ignore_eos": true, "stream": true,
+    });
+    let body = body.to_string();
+    let mut answer = http::open(&up.api, "POST", "/v1/completions", Some(body.as_bytes()))?;
+    ensure!(answer.status == 200, "status {}", answer.status);
+    ensure!(answer.chunk()?.is_some(), "no first piece");
+    up.signal("TERM")?;
+    let probe = json!({ "model": "fake", "prompt": "a" });
+    // Draining has begun when a new request is refused; then the second signal counts as one.
+    let refused = (0..1_000).any(|_| {
+        http::post(&up.api, "/v1/completions", &probe).map_or(true, |answer| answer.status == 503)
+    });
+    ensure!(refused, "the server does not drain");
+    up.signal("TERM")?;
+    let (status, said) = up.wait()?;
+    ensure!(status.code() == Some(130), "{status}: {said}");
     Ok(())
 }
 

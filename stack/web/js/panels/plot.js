@@ -47,7 +47,6 @@ export class Plot {
         sync: { key: SYNC, setSeries: false },
         drag: { x: true, y: false, setScale: false },
         points: { size: 6, width: 1 },
-        focus: { prox: 24 },
         y: false,
       },
       hooks: {

@@ -5,8 +5,8 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --package server --bin sightline-server \
-    && install -D -m 0755 target/release/sightline-server /out/sightline-server
+RUN cargo build --profile dist --locked --package server --bin sightline-server \
+    && install -D -m 0755 target/dist/sightline-server /out/sightline-server
 
 FROM debian:bookworm-slim
 RUN groupadd --system --gid 10001 sightline \

@@ -60,8 +60,8 @@ export class BoardView {
     try {
       const { startTime } = await api.get("/api/v1/status/runtimeinfo");
       const age = (Date.now() - Date.parse(startTime)) / 1000;
-      const fitting = RANGES.find(([, range]) => range >= age) ?? RANGES[RANGES.length - 1];
-      return Math.min(most, fitting[1]);
+      const filled = RANGES.filter(([, range]) => range <= age * 1.25);
+      return Math.min(most, (filled[filled.length - 1] ?? RANGES[0])[1]);
     } catch {
       return most;
     }

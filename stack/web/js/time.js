@@ -11,7 +11,7 @@ export const RANGES = [["5m", 300], ["15m", 900], ["30m", 1800], ["1h", 3600]];
 export const REFRESHES = [["off", 0], ["1s", 1], ["5s", 5], ["10s", 10], ["30s", 30]];
 
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
-const POINTS = 360;
+const POINTS = 480;
 
 /** The step of a range: a round number of seconds that gives some hundred points. */
 export function stepOf(range) {

@@ -11,6 +11,7 @@ mod ops;
 mod prompt;
 mod record;
 mod respond;
+mod socket;
 mod tokens;
 
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -11,12 +11,15 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use super::socket::Socket;
 
 /// A connection that sends no request head for this long is closed. Longer than the idle time of
 /// common clients' pools, so that they close first.
@@ -92,11 +95,23 @@ async fn connection(stream: TcpStream, router: Router, stop: CancellationToken) 
         tracing::debug!(%error, "A connection was gone before it was served.");
         return;
     }
-    let service = TowerToHyperService::new(router);
+    let socket = Socket::new(stream);
+    let router = TowerToHyperService::new(router);
+    let client = socket.clone();
+    let service = service_fn(move |request| {
+        let (answer, client) = (router.call(request), client.clone());
+        async move {
+            tokio::select! {
+                biased;
+                answer = answer => answer.map_err(io::Error::other),
+                () = client.left() => Err(io::ErrorKind::ConnectionAborted.into()),
+            }
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -67,6 +67,15 @@ fn clients_that_leave_free_everything() {
     while metric(&server.api, "sightline_running_requests") == 0.0 {}
     drop(whole);
     idle(&server.api);
+    // Bytes behind the request, read or not, do not hide that the client left.
+    for further in ["\r\n".to_owned(), "GET /version HTTP/1.1\r\n".repeat(1000)] {
+        let mut eager = Connection::open(&server.api);
+        eager.send("POST", "/v1/completions", &completion(90_000, false));
+        eager.write(further.as_bytes()).expect("the server reads");
+        while metric(&server.api, "sightline_running_requests") == 0.0 {}
+        drop(eager);
+        idle(&server.api);
+    }
     assert_eq!(metric(&server.api, "sightline_kv_pool_used_slots"), 0.0);
     assert!(metric(&server.api, "sightline_generation_tokens_total") < 90_000.0);
 }

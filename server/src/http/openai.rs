@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use admission::{QueuePermit, RejectReason, Rejected};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use engine::SubmitError;
 use model::SamplingParams;
@@ -32,8 +33,11 @@ pub(super) async fn models(State(api): State<Arc<Api>>) -> Response {
 /// `/v1/models/{model}`.
 pub(super) async fn model(
     State(api): State<Arc<Api>>,
-    Path(name): Path<String>,
+    uri: Uri,
+    name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Failure> {
+    // A name that is not UTF-8 is no model's.
+    let Path(name) = name.map_err(|_| ApiError::unknown_path(uri.path()))?;
     api.check_model(Some(&name))?;
     Ok(json(StatusCode::OK, &api.card()))
 }

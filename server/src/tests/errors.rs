@@ -32,6 +32,7 @@ async fn paths_methods_and_types() {
     check(&rig, with("FOO1", "/v1/models", &[], ""), 405, "method_not_allowed").await;
     check(&rig, with("GET", "/v1/nothing", &[], ""), 404, "not_found").await;
     check(&rig, with("POST", "/v1/models/", &[], ""), 404, "not_found").await;
+    check(&rig, with("GET", "/v1/models/%FF", &[], ""), 404, "not_found").await;
     let text = ("content-type", "text/plain");
     check(&rig, with("POST", path, &[text], &body), 415, "unsupported_media_type").await;
     check(&rig, with("POST", path, &[], &body), 415, "unsupported_media_type").await;

@@ -12,9 +12,13 @@ const NAME_CHARS_MAX: usize = 80;
 /// More threads than any machine has cores is a typing error.
 const THREADS_MAX: usize = 1024;
 
+/// More of anything that is held in memory is a typing error.
+const COUNT_MAX: usize = 1 << 20;
+
 /// Adds a finding for every rule that `settings` break.
 pub(super) fn check(settings: &Settings, spec: &ModelSpec, findings: &mut Findings) {
     at_least_one(settings, findings);
+    not_countless(settings, findings);
     pages(settings, findings);
     batch(settings, findings);
     model(settings, spec, findings);
@@ -66,6 +70,21 @@ fn at_least_one(settings: &Settings, findings: &mut Findings) {
     }
 }
 
+fn not_countless(settings: &Settings, findings: &mut Findings) {
+    let counts = [
+        ("--max-running-requests", settings.load.max_running_requests),
+        ("--max-batch-tokens", settings.load.max_batch_tokens),
+        ("--max-connections", settings.max_connections),
+        ("--max-unsent-tokens", settings.max_unsent_tokens),
+    ];
+    for (flag, value) in counts {
+        if value > COUNT_MAX {
+            let reason = format!("no machine holds that many; the limit is {COUNT_MAX}");
+            findings.add(finding("CFG007", flag, value, reason, format!("{flag} {COUNT_MAX}")));
+        }
+    }
+}
+
 fn pages(settings: &Settings, findings: &mut Findings) {
     let tokens = settings.machine.page_tokens;
     if tokens > PAGE_TOKENS_MAX {
@@ -77,7 +96,7 @@ fn pages(settings: &Settings, findings: &mut Findings) {
 fn batch(settings: &Settings, findings: &mut Findings) {
     let load = &settings.load;
     let (running, tokens) = (load.max_running_requests, load.max_batch_tokens);
-    if tokens < running {
+    if tokens < running && running <= COUNT_MAX {
         findings.add(finding(
             "CFG004",
             "--max-batch-tokens",

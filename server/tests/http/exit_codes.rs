@@ -30,6 +30,12 @@ fn a_wrong_command_line_is_64_and_suggests_the_nearest_flag() {
 fn an_impossible_configuration_is_78_before_anything_is_loaded() {
     check("serve --model /nowhere", 78, &["--model /nowhere", "no such file"]);
     check("serve --model fake --page-tokens 0", 78, &["--page-tokens 0", "--page-tokens 16"]);
+    let most = usize::MAX;
+    for flag in ["max-running-requests", "max-batch-tokens", "max-connections", "max-unsent-tokens"]
+    {
+        let fix = format!("try --{flag} 1048576");
+        check(&format!("plan --model fake --{flag} {most}"), 78, &["CFG007", &fix]);
+    }
     check("serve --model fake:speed=1", 78, &["no option", "step"]);
     check("plan --model fake --max-context 99999", 78, &["--max-context 4096", "plan: 1 error"]);
     check("serve --config /nowhere.toml", 78, &["/nowhere.toml"]);

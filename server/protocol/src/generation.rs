@@ -20,6 +20,8 @@ pub const MAX_LOGPROBS: u8 = 20;
 pub const MAX_STOPS: usize = 16;
 /// The longest stop string.
 pub const MAX_STOP_BYTES: usize = 1024;
+/// Most entries of `stop_token_ids`: every token of every step is compared with them.
+pub const MAX_STOP_TOKENS: usize = 1024;
 
 const LATER: &str = "this value is not supported yet";
 
@@ -172,6 +174,11 @@ impl RawGeneration {
         }
         let stop = stops(self.stop.map_or_else(Vec::new, |stops| stops.0))?;
         let ids = self.stop_token_ids.unwrap_or_default();
+        if ids.len() > MAX_STOP_TOKENS {
+            let message =
+                format!("stop_token_ids: {} ids are more than {MAX_STOP_TOKENS}", ids.len());
+            return Err(ApiError::invalid("stop_token_ids", message));
+        }
         let stop_token_ids = prompt::tokens(&ids, "stop_token_ids", limits)?;
         let ignore_eos = self.ignore_eos.unwrap_or(false);
         if let Some(Int(least)) = self.min_tokens {

@@ -20,7 +20,9 @@ mod tokenize;
 pub use chat::ChatParams;
 pub use completion::CompletionParams;
 pub use error::{ApiError, ErrorBody, ErrorDetail};
-pub use generation::{Generation, MAX_CHOICES, MAX_LOGPROBS, MAX_STOP_BYTES, MAX_STOPS};
+pub use generation::{
+    Generation, MAX_CHOICES, MAX_LOGPROBS, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,
+};
 pub use message::ChatMessage;
 pub use models::{ModelCard, ModelList};
 pub use prompt::Prompt;

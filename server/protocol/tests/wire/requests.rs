@@ -144,6 +144,7 @@ fn values_out_of_range_are_named() {
     refused(&json!({"min_tokens": -1}), "min_tokens", "less than 0");
     refused(&json!({"min_tokens": 9, "max_tokens": 8}), "min_tokens", "more than max_tokens");
     refused(&json!({"stop_token_ids": [1, 512]}), "stop_token_ids[1]", "not in the vocabulary");
+    refused(&json!({"stop_token_ids": vec![1; 1025]}), "stop_token_ids", "more than 1024");
 }
 
 #[test]

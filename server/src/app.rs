@@ -14,6 +14,7 @@ use std::time::Duration;
 use metric_catalog::install::Registry;
 use metric_catalog::labels::Role;
 use serde_json::json;
+use tokenizer::Tokenizer;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -38,7 +39,7 @@ const FLUSH_TIME: Duration = Duration::from_secs(5);
 pub fn run(settings: Settings) -> Exit {
     telemetry::install_logs(settings.log_format, settings.log_level);
     let clock = Clock::start();
-    let (source, resolved) = match check(&settings) {
+    let checked = match check(&settings) {
         Ok(checked) => checked,
         Err(findings) => return refuse(&findings),
     };
@@ -49,7 +50,7 @@ pub fn run(settings: Settings) -> Exit {
         .build();
     match runtime {
         Ok(runtime) => {
-            let exit = runtime.block_on(serve(source, resolved, clock));
+            let exit = runtime.block_on(serve(checked, clock));
             // A model that is still loading cannot be interrupted; the process ends anyway.
             runtime.shutdown_background();
             exit
@@ -61,16 +62,26 @@ pub fn run(settings: Settings) -> Exit {
     }
 }
 
+/// A model and settings that can work together.
+pub struct Checked {
+    /// Where the weights come from.
+    pub source: Source,
+    /// The model's text.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Every value to run with.
+    pub resolved: Resolved,
+}
+
 /// Everything that can be known before a weight is loaded.
 ///
 /// # Errors
 /// What cannot work, with what would.
-pub fn check(settings: &Settings) -> Result<(Source, Resolved), Findings> {
+pub fn check(settings: &Settings) -> Result<Checked, Findings> {
     let source = Source::parse(settings)?;
     let facts = source.inspect()?;
     let resolved = resolve(settings, &facts, Host::read(&node_info::Root::default()))?;
-    facts.tokenizer(settings)?;
-    Ok((source, resolved))
+    let tokenizer = facts.tokenizer(settings)?;
+    Ok(Checked { source, tokenizer, resolved })
 }
 
 /// Prints what was found, one line each, and gives the exit code.
@@ -79,7 +90,8 @@ pub fn refuse(findings: &Findings) -> Exit {
     findings.exit()
 }
 
-async fn serve(source: Source, resolved: Resolved, clock: Clock) -> Exit {
+async fn serve(checked: Checked, clock: Clock) -> Exit {
+    let resolved = &checked.resolved;
     let mut signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
@@ -89,7 +101,7 @@ async fn serve(source: Source, resolved: Resolved, clock: Clock) -> Exit {
     };
     let life = Arc::new(Lifecycle::default());
     let (probes_stop, stop) = (CancellationToken::new(), CancellationToken::new());
-    let (probes, bound) = match listen(&resolved, &life, &probes_stop).await {
+    let (probes, bound) = match listen(resolved, &life, &probes_stop).await {
         Ok(listening) => listening,
         Err(finding) => return refuse(&finding.into()),
     };
@@ -104,7 +116,7 @@ async fn serve(source: Source, resolved: Resolved, clock: Clock) -> Exit {
         },
     };
     let addresses = Addresses { api: bound.address(), probes: probes.address };
-    let api = Api::new(&resolved, registry.clone(), Arc::clone(&life), clock);
+    let api = Api::new(resolved, registry.clone(), Arc::clone(&life), clock);
     let tasks = TaskTracker::new();
     tasks.spawn(telemetry::upkeep(registry.clone(), stop.clone()));
     tasks.spawn(telemetry::canary(registry, clock, stop.clone()));
@@ -112,7 +124,7 @@ async fn serve(source: Source, resolved: Resolved, clock: Clock) -> Exit {
     tasks.spawn(bound.serve(router(&api), connections, stop.clone()));
     tasks.close();
 
-    let exit = live(source, resolved, &api, &mut signals, addresses).await;
+    let exit = live(checked, &api, &mut signals, addresses).await;
 
     stop.cancel();
     if tokio::time::timeout(FLUSH_TIME, tasks.wait()).await.is_err() {
@@ -149,16 +161,15 @@ async fn listen(
 
 /// From loading to the end of the engine.
 async fn live(
-    source: Source,
-    resolved: Resolved,
+    checked: Checked,
     api: &Arc<Api>,
     signals: &mut Signals,
     addresses: Addresses,
 ) -> Exit {
-    let deadline = resolved.settings.drain_deadline.0;
+    let deadline = checked.resolved.settings.drain_deadline.0;
     let starting = {
         let api = Arc::clone(api);
-        tokio::task::spawn_blocking(move || startup::start(&source, &resolved, &api))
+        tokio::task::spawn_blocking(move || startup::start(checked, &api))
     };
     let started = tokio::select! {
         started = starting => started,

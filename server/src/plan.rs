@@ -15,7 +15,7 @@ use crate::out;
 #[must_use]
 pub(crate) fn run(args: &PlanArgs) -> Exit {
     let (resolved, findings) = match app::check(&args.settings) {
-        Ok((_, resolved)) => {
+        Ok(app::Checked { resolved, .. }) => {
             let findings = ports::check(resolved.api, resolved.probes);
             (Some(resolved), findings)
         }

@@ -34,16 +34,17 @@ pub struct Facts {
     pub spec: ModelSpec,
     /// Numbers that a step holds for each of its tokens.
     pub floats_per_token: usize,
-    /// Where the tokenizer is.
-    tokenizer: TokenizerSource,
+    /// What the tokenizer is built from.
+    text: Text,
 }
 
-/// A model that can run.
-pub struct Loaded {
-    /// It runs.
-    pub runner: Box<dyn ModelRunner>,
-    /// Its text.
-    pub tokenizer: Arc<Tokenizer>,
+/// What a tokenizer is built from.
+#[derive(Debug, Clone)]
+enum Text {
+    /// The files of a model folder.
+    Folder(PathBuf),
+    /// A vocabulary.
+    Vocabulary(Box<GgufVocab>),
 }
 
 impl Source {
@@ -77,49 +78,44 @@ impl Source {
         match self {
             Self::Fake(options) => {
                 let spec = FakeRunner::new((**options).clone()).spec().clone();
-                let vocab = GgufVocab::byte_level(spec.vocab);
-                let tokenizer = TokenizerSource::Gguf(Box::new(plain(vocab)));
-                Ok(Facts { spec, floats_per_token: 0, tokenizer })
+                let text = Text::Vocabulary(Box::new(GgufVocab::byte_level(spec.vocab)));
+                Ok(Facts { spec, floats_per_token: 0, text })
             }
             Self::Path(path) => {
                 let info = model::inspect(path).map_err(|error| unusable(path, &error))?;
                 let floats_per_token = floats_per_token(&info.config);
-                let tokenizer = info.tokenizer_source;
-                Ok(Facts { spec: info.spec, floats_per_token, tokenizer })
+                let text = match info.tokenizer_source {
+                    TokenizerSource::HfFolder(folder) => Text::Folder(folder),
+                    TokenizerSource::Gguf(source) => Text::Vocabulary(Box::new(vocab(*source))),
+                };
+                Ok(Facts { spec: info.spec, floats_per_token, text })
             }
         }
     }
 
-    /// Loads everything; takes as long as the weights need.
+    /// Loads the weights; takes as long as they need.
     ///
     /// # Errors
     /// A sentence that names the file and what is wrong with it.
-    pub fn load(&self, settings: &Settings, threads: usize) -> Result<Loaded, Finding> {
+    pub fn load(
+        &self,
+        settings: &Settings,
+        threads: usize,
+    ) -> Result<Box<dyn ModelRunner>, Finding> {
         match self {
-            Self::Fake(options) => {
-                let runner = Box::new(FakeRunner::new((**options).clone()));
-                let tokenizer = self.inspect()?.tokenizer(settings)?;
-                Ok(Loaded { runner, tokenizer })
-            }
+            Self::Fake(options) => Ok(Box::new(FakeRunner::new((**options).clone()))),
             Self::Path(path) => {
-                let mut progress = |_| ();
                 let options = LoadOptions {
                     threads,
                     kernel_path: match settings.machine.kernels {
                         Kernels::Detect => KernelPath::Detect,
                         Kernels::Reference => KernelPath::Reference,
                     },
-                    dequantize: false,
                     page_tokens: settings.machine.page_tokens,
-                    progress: Some(&mut progress),
+                    ..LoadOptions::default()
                 };
                 let loaded = model::load(path, options).map_err(|error| unusable(path, &error))?;
-                let facts = Facts {
-                    spec: loaded.spec,
-                    floats_per_token: 0,
-                    tokenizer: loaded.tokenizer_source,
-                };
-                Ok(Loaded { runner: loaded.runner, tokenizer: facts.tokenizer(settings)? })
+                Ok(loaded.runner)
             }
         }
     }
@@ -139,9 +135,9 @@ impl Facts {
             reason,
             fix: "a model whose tokenizer is supported".to_owned(),
         };
-        let built = match &self.tokenizer {
-            TokenizerSource::HfFolder(folder) => Tokenizer::from_hf_folder(folder),
-            TokenizerSource::Gguf(source) => Tokenizer::from_gguf(&vocabulary(source)),
+        let built = match &self.text {
+            Text::Folder(folder) => Tokenizer::from_hf_folder(folder),
+            Text::Vocabulary(vocab) => Tokenizer::from_gguf(vocab),
         };
         let tokenizer = built.map_err(|error| finding(error.to_string()))?;
         match tokenizer.chat_template() {
@@ -184,41 +180,51 @@ const fn floats_per_token(config: &ModelConfig) -> usize {
 }
 
 /// The same data under the tokenizer's name for it.
-fn vocabulary(source: &GgufTokenizer) -> GgufVocab {
+fn vocab(source: GgufTokenizer) -> GgufVocab {
     let id = |token: Option<types::TokenId>| token.map(|token| token.0);
     GgufVocab {
-        model: source.model.clone(),
-        pre: source.pre.clone(),
-        tokens: source.tokens.clone(),
-        token_types: source.token_types.clone(),
-        scores: source.scores.clone(),
-        merges: source.merges.clone(),
+        model: source.model,
+        pre: source.pre,
+        tokens: source.tokens,
+        token_types: source.token_types,
+        merges: source.merges,
         bos: id(source.bos),
         eos: id(source.eos),
         pad: id(source.pad),
         unk: id(source.unk),
-        add_bos: Some(source.add_bos),
-        add_space_prefix: Some(source.add_space_prefix),
-        chat_template: source.chat_template.clone(),
+        add_bos: source.add_bos,
+        add_space_prefix: source.add_space_prefix,
+        chat_template: source.chat_template,
     }
 }
 
-/// The reverse of [`vocabulary`], for the fake model.
-fn plain(vocab: GgufVocab) -> GgufTokenizer {
-    let id = |token: Option<u32>| token.map(types::TokenId);
-    GgufTokenizer {
-        bos: id(vocab.bos),
-        eos: id(vocab.eos),
-        pad: id(vocab.pad),
-        unk: id(vocab.unk),
-        add_bos: vocab.add_bos.unwrap_or(false),
-        add_space_prefix: vocab.add_space_prefix.unwrap_or(false),
-        model: vocab.model,
-        pre: vocab.pre,
-        tokens: vocab.tokens,
-        token_types: vocab.token_types,
-        scores: vocab.scores,
-        merges: vocab.merges,
-        chat_template: vocab.chat_template,
+#[cfg(test)]
+mod tests {
+    use types::TokenId;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_does_not_say_leaves_bos_to_the_tokenizer() {
+        let GgufVocab { model, tokens, token_types, .. } = GgufVocab::byte_level(258);
+        let source = |pre: &str, add_bos| GgufTokenizer {
+            model: model.clone(),
+            pre: Some(pre.to_owned()),
+            tokens: tokens.clone(),
+            token_types: token_types.clone(),
+            bos: Some(TokenId(256)),
+            add_bos,
+            ..GgufTokenizer::default()
+        };
+        let check = |pre, add_bos, expect: &[u32]| {
+            let tokenizer =
+                Tokenizer::from_gguf(&vocab(source(pre, add_bos))).expect("a tokenizer");
+            let ids = tokenizer.encode("a", true).expect("encodes");
+            assert_eq!(ids.iter().map(|id| id.0).collect::<Vec<_>>(), expect, "{pre} {add_bos:?}");
+        };
+        check("llama-bpe", None, &[256, 97]);
+        check("llama-bpe", Some(false), &[97]);
+        check("gpt-2", None, &[97]);
+        check("gpt-2", Some(true), &[256, 97]);
     }
 }

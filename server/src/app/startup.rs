@@ -8,10 +8,10 @@ use engine::{EngineConfig, PrepareError, Prepared};
 use metric_catalog::labels::StartupPhase;
 use types::{Clock, Time};
 
+use super::Checked;
 use crate::config::{Finding, Resolved};
 use crate::http::{Api, Serving};
 use crate::lifecycle::Phase;
-use crate::source::{Loaded, Source};
 use crate::telemetry::gauges;
 use crate::telemetry::observe::{EngineObserver, Objectives};
 
@@ -36,14 +36,10 @@ impl From<PrepareError> for StartError {
 }
 
 /// Loads, allocates, warms up and starts the engine; then the API can serve. Blocks.
-pub(crate) fn start(
-    source: &Source,
-    resolved: &Resolved,
-    api: &Api,
-) -> Result<JoinHandle<()>, StartError> {
+pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, StartError> {
+    let Checked { source, tokenizer, resolved } = checked;
     let mut stopwatch = Stopwatch { api, since: api.clock.now() };
-    let loaded = source.load(&resolved.settings, resolved.threads).map_err(StartError::Finding)?;
-    let Loaded { runner, tokenizer } = loaded;
+    let runner = source.load(&resolved.settings, resolved.threads).map_err(StartError::Finding)?;
     let spec = runner.spec().clone();
     gauges::record_kernels(&api.registry, &spec.kernels);
     for used in &spec.kernels {
@@ -55,7 +51,7 @@ pub(crate) fn start(
         );
     }
     stopwatch.lap(StartupPhase::Load);
-    let mut prepared = engine::prepare(config(resolved, api), runner)?;
+    let mut prepared = engine::prepare(config(&resolved, api), runner)?;
     stopwatch.lap(StartupPhase::Pools);
     api.life.advance(Phase::Warming);
     let rate = warm_up(&mut prepared, api.clock)?;

@@ -39,19 +39,23 @@ pub(crate) fn settings(flags: &str) -> Settings {
 impl Rig {
     /// A server with these flags that is ready.
     pub(super) fn new(flags: &str) -> Self {
-        let rig = Self::loading(flags);
-        let (source, resolved) = app::check(&settings(flags)).expect("the flags can work");
-        drop(app::startup::start(&source, &resolved, &rig.api).expect("the engine starts"));
+        let checked = app::check(&settings(flags)).expect("the flags can work");
+        let rig = Self::of(&checked);
+        drop(app::startup::start(checked, &rig.api).expect("the engine starts"));
         rig.api.life.advance(Phase::Ready);
         rig
     }
 
     /// A server whose model is not loaded.
     pub(super) fn loading(flags: &str) -> Self {
-        let (_, resolved) = app::check(&settings(flags)).expect("the flags can work");
+        Self::of(&app::check(&settings(flags)).expect("the flags can work"))
+    }
+
+    fn of(checked: &app::Checked) -> Self {
+        let resolved = &checked.resolved;
         let registry = Registry::new(Role::Unified, &resolved.model_name).expect("a registry");
         let life = Arc::new(Lifecycle::default());
-        let api = Api::new(&resolved, registry, life, Clock::start());
+        let api = Api::new(resolved, registry, life, Clock::start());
         Self { router: router(&api), api }
     }
 

@@ -34,8 +34,6 @@ pub struct GgufVocab {
     /// `token_type` of each id: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte.
     /// Empty where the file has none: then all are normal.
     pub token_types: Vec<i32>,
-    /// `scores` of each id; not used by BPE.
-    pub scores: Vec<f32>,
     /// `merges`: two tokens separated by one space, the most important first.
     pub merges: Vec<String>,
     /// `bos_token_id`.

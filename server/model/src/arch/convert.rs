@@ -176,6 +176,7 @@ fn converted_files_reproduce_the_golden_values() {
         let TokenizerSource::Gguf(tokenizer) = info.tokenizer_source else { panic!("not GGUF") };
         assert_eq!((tokenizer.tokens.len(), &*tokenizer.tokens[7]), (512, "t7"));
         assert_eq!(tokenizer.eos, info.spec.eos.first().copied());
+        assert_eq!((tokenizer.add_bos, tokenizer.add_space_prefix), (None, None), "not said");
     }
 }
 

@@ -29,8 +29,6 @@ pub struct GgufTokenizer {
     pub tokens: Vec<String>,
     /// 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte; one per token, or empty.
     pub token_types: Vec<i32>,
-    /// One per token, or empty.
-    pub scores: Vec<f32>,
     /// Pairs to merge, first things first: two texts and a space between them.
     pub merges: Vec<String>,
     /// First token of a text.
@@ -41,10 +39,10 @@ pub struct GgufTokenizer {
     pub pad: Option<TokenId>,
     /// What stands for unknown text.
     pub unk: Option<TokenId>,
-    /// Whether `bos` is put before every text.
-    pub add_bos: bool,
-    /// Whether a space is put before every text.
-    pub add_space_prefix: bool,
+    /// Whether `bos` is put before every text, where the file says.
+    pub add_bos: Option<bool>,
+    /// Whether a space is put before every text, where the file says.
+    pub add_space_prefix: Option<bool>,
     /// The Jinja template of chats.
     pub chat_template: Option<String>,
 }
@@ -60,21 +58,16 @@ pub(super) fn from_gguf(header: GgufHeader) -> Result<TokenizerSource, ConfigErr
     }
     let types = take.0.metadata.get("tokenizer.ggml.token_type").and_then(Value::integers);
     let token_types = types.unwrap_or_default().iter().map(|kind| *kind as i32).collect();
-    let scores = take.0.metadata.get("tokenizer.ggml.scores").and_then(Value::floats);
-    let scores = scores.unwrap_or_default().to_vec();
     Ok(TokenizerSource::Gguf(Box::new(GgufTokenizer {
         pre: take.text("tokenizer.ggml.pre"),
         token_types,
-        scores,
         merges: take.texts("tokenizer.ggml.merges"),
         bos: take.id("tokenizer.ggml.bos_token_id"),
         eos: take.id("tokenizer.ggml.eos_token_id"),
         pad: take.id("tokenizer.ggml.padding_token_id"),
         unk: take.id("tokenizer.ggml.unknown_token_id"),
-        // What is assumed where a file is silent differs by kind: SentencePiece-like tokenizers
-        // add both, byte-level BPE adds neither.
-        add_bos: take.flag("tokenizer.ggml.add_bos_token").unwrap_or(model == "llama"),
-        add_space_prefix: take.flag("tokenizer.ggml.add_space_prefix").unwrap_or(model == "llama"),
+        add_bos: take.flag("tokenizer.ggml.add_bos_token"),
+        add_space_prefix: take.flag("tokenizer.ggml.add_space_prefix"),
         chat_template: take.text("tokenizer.chat_template"),
         model,
         tokens,

@@ -47,8 +47,8 @@ fn every_value_type_is_read() {
     assert_eq!(get("a.texts").strings().unwrap(), ["x", "yz"]);
     assert_eq!(get("a.ints").integers(), Some(&[-3][..]));
     assert_eq!(get("a.bools"), Value::Integers(vec![1, 0, 1]));
-    assert_eq!(get("a.floats").floats(), Some(&[0.5][..]));
-    assert_eq!(get("a.doubles").floats(), Some(&[0.25][..]));
+    assert_eq!(get("a.floats"), Value::Floats(vec![0.5]));
+    assert_eq!(get("a.doubles"), Value::Floats(vec![0.25]));
     assert_eq!(get("a.nested"), Value::List(vec![Value::Integers(vec![1, 2])]));
 }
 

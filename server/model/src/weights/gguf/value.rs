@@ -112,10 +112,6 @@ impl Value {
         if let Self::Integers(values) = self { Some(values) } else { None }
     }
 
-    pub(crate) fn floats(&self) -> Option<&[f32]> {
-        if let Self::Floats(values) = self { Some(values) } else { None }
-    }
-
     /// The value in a few words, for messages.
     pub(crate) fn describe(&self) -> String {
         match self {

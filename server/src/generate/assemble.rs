@@ -222,6 +222,14 @@ mod tests {
     }
 
     #[test]
+    fn half_a_character_at_the_end_may_complete_a_stop_string() {
+        let (whole, _) = run(assembler(&["e \u{fffd}\u{fffd}"]), b"free \xf0\x9f\x8c");
+        assert_eq!(whole.text, "free \u{fffd}");
+        let (whole, _) = run(assembler(&["e \u{fffd}"]), b"free \xf0\x9f\x8c");
+        assert_eq!((whole.text.as_str(), whole.logprobs.len()), ("fre", 3));
+    }
+
+    #[test]
     fn held_back_text_brings_its_tokens_along() {
         let mut assembler = assembler(&["ab"]);
         let mut push = |byte: u8| {

@@ -3,7 +3,7 @@
 //!
 //! What it does not do: it knows no wire format and no request limits, reads no clock (a chat
 //! template that asks for the date gets the time its caller passes), starts no thread and keeps
-//! no request state besides [`TextStream`], which its owner drives token by token.
+//! no request state besides [`StreamDecoder`] and [`StopMatcher`], which their owner drives.
 #![forbid(unsafe_code)]
 
 mod chat;
@@ -13,7 +13,6 @@ mod hf;
 mod pieces;
 mod stop;
 mod stream;
-mod text;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, RenderOptions};
@@ -21,5 +20,4 @@ pub use error::{LoadError, TemplateError, TokenizerError};
 pub use gguf::{GgufVocab, SUPPORTED_MODELS, SUPPORTED_PRE};
 pub use stop::StopMatcher;
 pub use stream::StreamDecoder;
-pub use text::{Piece, TextStream};
 pub use tokenizer::{SpecialToken, SpecialTokens, Tokenizer};

@@ -10,9 +10,7 @@ use crate::error::{LoadError, TemplateError, TokenizerError};
 use crate::gguf::{self, GgufVocab};
 use crate::hf;
 use crate::pieces::{Kind, Pieces, Spelling};
-use crate::stop::StopMatcher;
 use crate::stream::StreamDecoder;
-use crate::text::TextStream;
 
 /// A token with a role, as the model names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,12 +119,6 @@ impl Tokenizer {
     #[must_use]
     pub fn stream_decoder(&self, skip_special: bool) -> StreamDecoder {
         StreamDecoder::new(Arc::clone(&self.pieces), skip_special)
-    }
-
-    /// The text of an answer, made token by token and cut at the first of `stops`.
-    #[must_use]
-    pub fn text_stream<S: AsRef<str>>(&self, stops: &[S], skip_special: bool) -> TextStream {
-        TextStream::new(self.stream_decoder(skip_special), StopMatcher::new(stops))
     }
 
     /// Ids are below this number; some of them may belong to no token.

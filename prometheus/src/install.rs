@@ -111,6 +111,17 @@ impl Registry {
         CounterHandle(self.raw_counter(metric.info(), &labels))
     }
 
+    /// A handle for every combination of closed values, in the order of [`LabelSet::all`]; `None`
+    /// for those that the catalog says cannot occur.
+    pub fn counters<L: LabelSet>(&self, metric: def::Counter<L>) -> Vec<Option<CounterHandle>> {
+        let mut declared = metric.info().combinations().into_iter().peekable();
+        let handle = |labels: L| {
+            let known = declared.next_if(|values| *values == labels.values()).is_some();
+            known.then(|| self.counter(metric, labels))
+        };
+        L::all().into_iter().map(handle).collect()
+    }
+
     /// The handle of one series of a time counter.
     pub fn time<L: LabelSet>(&self, metric: def::TimeCounter<L>, labels: L) -> TimeHandle {
         TimeHandle(self.raw_counter(metric.info(), &labels))

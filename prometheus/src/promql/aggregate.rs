@@ -224,14 +224,6 @@ where
     Vector::new(changes.in_unit(Unit::Count))
 }
 
-/// Largest value of a gauge within the window.
-pub fn max_over_time<L: LabelSet, S>(gauge: S, window: Window) -> Vector<L>
-where
-    S: Selection<Metric = crate::def::Gauge<L>>,
-{
-    over("max_over_time", gauge, "", window)
-}
-
 /// A histogram whose buckets can be grouped.
 pub trait Buckets: Metric {}
 

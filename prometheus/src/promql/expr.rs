@@ -232,11 +232,6 @@ impl Expr {
         self.binary("or", Matching::On(on.to_vec()), others.into())
     }
 
-    /// Only series without a partner of equal labels `on`.
-    pub fn unless_on(self, on: &[&'static str], others: impl Into<Self>) -> Self {
-        self.binary("unless", Matching::On(on.to_vec()), others.into())
-    }
-
     /// The same a while ago. Only a selector, or a range of one, can be moved.
     ///
     /// # Panics

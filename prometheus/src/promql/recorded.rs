@@ -64,11 +64,6 @@ impl Recorded {
     pub fn avg_over(&self, window: Window) -> Expr {
         self.select(Vec::new(), Some(window)).call("avg_over_time")
     }
-
-    /// The largest value within the window.
-    pub fn max_over(&self, window: Window) -> Expr {
-        self.select(Vec::new(), Some(window)).call("max_over_time")
-    }
 }
 
 impl From<Recorded> for Expr {

@@ -1,6 +1,5 @@
 //! HTTP metrics: each request is counted once, when its outcome is known.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -26,24 +25,7 @@ impl HttpMetrics {
     /// Handles in `registry`.
     #[must_use]
     pub fn new(registry: &Registry, clock: Clock) -> Arc<Self> {
-        let declared: HashSet<Vec<String>> = catalog::HTTP_REQUESTS
-            .info
-            .combinations()
-            .into_iter()
-            .map(|values| values.into_iter().map(std::borrow::Cow::into_owned).collect())
-            .collect();
-        let mut requests = Vec::new();
-        for route in Route::ALL {
-            for method in Method::ALL {
-                for status in StatusCode::ALL {
-                    let text = [route.as_str(), method.as_str(), status.as_str()];
-                    let key: Vec<String> = text.map(str::to_owned).into();
-                    let labels = (*route, *method, *status);
-                    let handle = || registry.counter(catalog::HTTP_REQUESTS, labels);
-                    requests.push(declared.contains(&key).then(handle));
-                }
-            }
-        }
+        let requests = registry.counters(catalog::HTTP_REQUESTS);
         let each = |route: &Route| (*route,);
         let duration = Route::ALL
             .iter()

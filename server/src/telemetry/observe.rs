@@ -56,6 +56,7 @@ pub struct EngineObserver {
     duration: Vec<HistogramHandle>,
     generated_per_request: HistogramHandle,
     finished: Vec<CounterHandle>,
+    /// By stage, initiator and reason; `None` where the catalog says that it cannot happen.
     aborted: Vec<Option<CounterHandle>>,
     slo: Vec<[CounterHandle; 2]>,
 }
@@ -96,7 +97,7 @@ impl EngineObserver {
             duration: all(|outcome| registry.histogram(catalog::REQUEST_DURATION, (outcome,))),
             generated_per_request: registry.histogram(catalog::REQUEST_GENERATED_TOKENS, ()),
             finished: all(|outcome| registry.counter(catalog::REQUESTS_FINISHED, (outcome,))),
-            aborted: aborted(registry),
+            aborted: registry.counters(catalog::REQUESTS_ABORTED),
             slo: all(|slo| {
                 [SloResult::Good, SloResult::Bad]
                     .map(|result| registry.counter(catalog::SLO_REQUESTS, (slo, result)))
@@ -227,24 +228,7 @@ fn all<L: metric_catalog::def::Label, T>(make: impl Fn(L) -> T) -> Vec<T> {
     L::all().iter().cloned().map(make).collect()
 }
 
-/// Handles of the kinds of abort that the catalog declares.
-fn aborted(registry: &Registry) -> Vec<Option<CounterHandle>> {
-    let declared = catalog::REQUESTS_ABORTED.info.combinations();
-    let mut handles = Vec::new();
-    for stage in labels::AbortStage::ALL {
-        for initiator in labels::AbortInitiator::ALL {
-            for reason in labels::AbortReason::ALL {
-                let text = [stage.as_str(), initiator.as_str(), reason.as_str()];
-                let known = declared.iter().any(|values| values.iter().eq(text));
-                let labels = (*stage, *initiator, *reason);
-                handles.push(known.then(|| registry.counter(catalog::REQUESTS_ABORTED, labels)));
-            }
-        }
-    }
-    handles
-}
-
-/// Position in what [`aborted`] makes.
+/// Position of an abort's counter among all combinations.
 fn abort_place(
     stage: labels::AbortStage,
     initiator: labels::AbortInitiator,

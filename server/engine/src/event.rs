@@ -44,34 +44,12 @@ impl AbortReason {
     pub const ALL: [Self; 4] =
         [Self::ClientGone, Self::SlowClient, Self::DrainDeadline, Self::Shutdown];
 
-    /// The label value of metrics and logs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ClientGone => "client_gone",
-            Self::SlowClient => "slow_client",
-            Self::DrainDeadline => "drain_deadline",
-            Self::Shutdown => "shutdown",
-        }
-    }
-
     /// Who is behind this reason.
     #[must_use]
     pub const fn initiator(self) -> Initiator {
         match self {
             Self::ClientGone => Initiator::Client,
             Self::SlowClient | Self::DrainDeadline | Self::Shutdown => Initiator::Server,
-        }
-    }
-}
-
-impl Initiator {
-    /// The label value of metrics and logs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Server => "server",
         }
     }
 }

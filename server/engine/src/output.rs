@@ -191,19 +191,6 @@ impl RequestEnd {
     }
 }
 
-impl Outcome {
-    /// The label value of metrics: `stop`, `length`, `aborted` or `error`.
-    #[must_use]
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-            Self::Aborted(_) => "aborted",
-            Self::Error(_) => "error",
-        }
-    }
-}
-
 impl From<Finish> for Outcome {
     fn from(finish: Finish) -> Self {
         match finish {
@@ -216,14 +203,4 @@ impl From<Finish> for Outcome {
 impl Stage {
     /// Every stage, in declaration order.
     pub const ALL: [Self; 3] = [Self::Queued, Self::Prefill, Self::Decode];
-
-    /// The label value of metrics and logs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
-        }
-    }
 }

@@ -66,17 +66,6 @@ pub enum StepPhase {
 impl StepPhase {
     /// Every phase, in declaration order.
     pub const ALL: [Self; 4] = [Self::Prefill, Self::Decode, Self::Mixed, Self::Idle];
-
-    /// The label value of metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
-            Self::Mixed => "mixed",
-            Self::Idle => "idle",
-        }
-    }
 }
 
 /// The exclusive stages of the loop.
@@ -109,20 +98,6 @@ impl LoopStage {
         Self::Commit,
         Self::Observe,
     ];
-
-    /// The label value of metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Wait => "wait",
-            Self::Events => "events",
-            Self::Schedule => "schedule",
-            Self::Forward => "forward",
-            Self::Sample => "sample",
-            Self::Commit => "commit",
-            Self::Observe => "observe",
-        }
-    }
 }
 
 /// A duration per stage.
@@ -178,20 +153,6 @@ pub enum Queue {
     Waiting,
     /// Preempted; comes before everything that waits.
     Retracted,
-}
-
-impl Queue {
-    /// Every queue, in declaration order.
-    pub const ALL: [Self; 2] = [Self::Waiting, Self::Retracted];
-
-    /// The label value of metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Retracted => "retracted",
-        }
-    }
 }
 
 /// A request left a queue.

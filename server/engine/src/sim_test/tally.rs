@@ -107,8 +107,8 @@ impl Coverage {
             Outcome::Length => "ended: length".to_owned(),
             Outcome::Aborted(abort) => {
                 self.count("ended: aborted", 1);
-                self.count(&format!("aborted in {}", abort.stage.as_str()), 1);
-                format!("aborted for {}", abort.reason.as_str())
+                self.count(&format!("aborted in {:?}", abort.stage), 1);
+                format!("aborted for {:?}", abort.reason)
             }
             Outcome::Error(RequestError::Model(_)) => "ended: error, model".to_owned(),
             Outcome::Error(RequestError::Engine(_)) => "ended: error, engine".to_owned(),
@@ -138,9 +138,9 @@ impl Coverage {
         ]
         .map(str::to_owned)
         .to_vec();
-        wanted.extend(Stage::ALL.map(|stage| format!("aborted in {}", stage.as_str())));
-        wanted.extend(AbortReason::ALL.map(|reason| format!("aborted for {}", reason.as_str())));
-        wanted.extend(StepPhase::ALL.map(|phase| format!("steps: {}", phase.as_str())));
+        wanted.extend(Stage::ALL.map(|stage| format!("aborted in {stage:?}")));
+        wanted.extend(AbortReason::ALL.map(|reason| format!("aborted for {reason:?}")));
+        wanted.extend(StepPhase::ALL.map(|phase| format!("steps: {phase:?}")));
         for what in wanted {
             assert!(self.of(&what) > 0, "no seed reached '{what}'");
         }

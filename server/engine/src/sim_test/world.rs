@@ -65,7 +65,7 @@ pub(super) fn run(seed: u64) -> Result<Coverage, String> {
     }
     let phases = crate::StepPhase::ALL.map(|phase| (phase, told.phases[phase as usize]));
     for (phase, steps) in phases {
-        world.coverage.count(&format!("steps: {}", phase.as_str()), steps);
+        world.coverage.count(&format!("steps: {phase:?}"), steps);
     }
     world.coverage.count("preemptions", told.preemptions);
     world.coverage.count("tokens generated", told.generated);
@@ -114,7 +114,7 @@ impl World {
 
     fn has_seen_enough(&self) -> Result<bool, String> {
         let told = self.watcher.0.lock().expect("one thread");
-        let aborted = told.ends.iter().any(|end| end.outcome.as_str() == "aborted");
+        let aborted = told.ends.iter().any(|end| matches!(end.outcome, Outcome::Aborted(_)));
         let enough = told.ends.len() >= REQUESTS && told.preemptions > 0 && aborted;
         ensure!(
             enough || self.accepted.len() < REQUESTS_MAX,

@@ -34,12 +34,6 @@ impl RopeTable {
         Self { half, cos, sin }
     }
 
-    /// Pairs per position: half the number of rotated values of a head.
-    #[must_use]
-    pub fn half(&self) -> usize {
-        self.half
-    }
-
     /// Number of positions.
     #[must_use]
     pub fn positions(&self) -> usize {
@@ -47,7 +41,7 @@ impl RopeTable {
     }
 }
 
-/// Rotates the first `2 * table.half()` values of every head of every row in place.
+/// Rotates the first values of every head of every row in place, two per pair of `table`.
 ///
 /// `x` holds `positions.len()` rows of whole heads of `head_dim` values.
 ///

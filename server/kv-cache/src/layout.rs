@@ -21,10 +21,4 @@ impl PoolSpec {
     pub const fn pages_for(&self, tokens: usize) -> usize {
         tokens.div_ceil(self.page_tokens)
     }
-
-    /// Tokens that the whole pool holds.
-    #[must_use]
-    pub const fn capacity_tokens(&self) -> usize {
-        (self.capacity.0 as usize).saturating_mul(self.page_tokens)
-    }
 }

@@ -47,12 +47,6 @@ impl PoolSet {
         &self.pools
     }
 
-    /// The most tokens one table can ever cover: what the smallest pool holds.
-    #[must_use]
-    pub fn capacity_tokens(&self) -> usize {
-        self.pools.iter().map(|pool| pool.spec().capacity_tokens()).min().unwrap_or(0)
-    }
-
     /// Usage of each pool, in the order of `PoolId`.
     pub fn stats(&self) -> impl Iterator<Item = PoolStats> {
         self.pools.iter().map(BlockPool::stats)

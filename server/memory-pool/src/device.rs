@@ -89,12 +89,7 @@ impl DevicePool {
         &self.values()[page.index() * len..][..len]
     }
 
-    /// One page, to be written.
-    ///
-    /// # Panics
-    /// Where `page` is not in the pool.
-    #[must_use]
-    pub fn page_mut(&mut self, page: PageId) -> &mut [f32] {
+    fn page_mut(&mut self, page: PageId) -> &mut [f32] {
         let len = self.layout.page_len();
         let values = self.map.as_deref_mut().map_or(&mut [][..], bytemuck::cast_slice_mut);
         &mut values[page.index() * len..][..len]

@@ -32,14 +32,6 @@ pub struct ModelSpec {
     pub kernels: Vec<KernelUse>,
 }
 
-impl ModelSpec {
-    /// Bytes of KV that one token costs over all pools, rounded down.
-    #[must_use]
-    pub fn kv_bytes_per_token(&self) -> u64 {
-        self.pools.iter().map(|pool| pool.page_bytes / pool.page_tokens.max(1) as u64).sum()
-    }
-}
-
 /// One KV pool: what a page holds and weighs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSpec {
@@ -51,14 +43,6 @@ pub struct PoolSpec {
     pub page_tokens: usize,
     /// Bytes of one page.
     pub page_bytes: u64,
-}
-
-impl PoolSpec {
-    /// Pages that `tokens` tokens need.
-    #[must_use]
-    pub const fn pages_for(&self, tokens: usize) -> usize {
-        tokens.div_ceil(self.page_tokens)
-    }
 }
 
 /// The kernel chosen for an operation; shown in the log and as an info metric.

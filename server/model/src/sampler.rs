@@ -71,12 +71,6 @@ impl Sampler {
         Self { params, random, candidates: Vec::new(), shares: Vec::new() }
     }
 
-    /// What this sampler was made with.
-    #[must_use]
-    pub const fn params(&self) -> &SamplingParams {
-        &self.params
-    }
-
     /// Chooses a token. Takes exactly one random number unless greedy, so the n-th token of a
     /// request depends on the seed, on n and on its logits only.
     ///

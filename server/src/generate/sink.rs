@@ -32,8 +32,6 @@ pub struct End {
     pub rest: Delta,
     /// How it ended.
     pub outcome: Outcome,
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
     /// Tokens generated.
     pub generated_tokens: usize,
 }
@@ -109,12 +107,8 @@ impl Sink for ChoiceSink {
         let Self { choice, mut assembler, whole, last, .. } = *self;
         let mut rest = whole.unwrap_or_default();
         rest.extend(assembler.finish());
-        let end = End {
-            rest,
-            outcome: end.outcome.clone(),
-            prompt_tokens: end.prompt_tokens,
-            generated_tokens: end.generated_tokens,
-        };
+        let end =
+            End { rest, outcome: end.outcome.clone(), generated_tokens: end.generated_tokens };
         // Whether anybody still listens does not matter any more. The sender that comes back is
         // one of the channel's own.
         drop(last.send(Event { choice, news: News::End(Box::new(end)) }));

@@ -33,6 +33,8 @@ fn defaults_follow_the_model_and_the_host() {
     assert_eq!(resolved.pages(), 32 * 4096 / 16);
     assert!(resolved.ledger.total() < Bytes(8 * GIB));
     assert_eq!(resolved.model_name, "fake");
+    let promised = metric_catalog::slo::TTFT_OBJECTIVE_SECONDS;
+    assert_eq!(resolved.limits.ttft_objective.as_secs_f64(), promised, "what the alerts judge by");
 }
 
 #[test]

@@ -264,7 +264,13 @@ async fn drain(
             drop(ended.await);
         }
     }
-    Exit::Ok
+    match serving.engine.snapshot().failure {
+        None => Exit::Ok,
+        Some(reason) => {
+            tracing::error!(reason, "The engine failed while it drained.");
+            Exit::Internal
+        }
+    }
 }
 
 /// SIGTERM and SIGINT, counted.

@@ -143,6 +143,17 @@ fn a_failed_engine_ends_in_70() {
 }
 
 #[test]
+fn an_engine_that_fails_while_it_drains_ends_in_70() {
+    let mut server = Server::start("--model fake:step=5ms,fail-at=400");
+    let mut stream = Connection::open(&server.api);
+    stream.send("POST", "/v1/completions", &completion(1000, true));
+    assert_eq!(stream.head().0, 200);
+    server.signal("TERM");
+    assert!(stream.rest().contains("internal_error"));
+    assert_eq!(server.exit_code(), Some(70));
+}
+
+#[test]
 fn health_asks_a_server() {
     let server = Server::start("--model fake");
     check(&format!("health --address {}", server.probes), 0, &["ready"]);

@@ -119,7 +119,7 @@ catalog! {
     /// Prompt tokens by where their KV came from; source is computed; added when the batch runs,
     /// recompute after preemption excluded.
     PROMPT_TOKENS: Counter<(PromptSource,)> = "sightline_prompt_tokens_total";
-    /// Prompt tokens computed again after a preemption.
+    /// Tokens of prompts and answers computed again after a preemption.
     RECOMPUTED_TOKENS: Counter<()> = "sightline_recomputed_tokens_total";
     /// Output tokens produced.
     GENERATION_TOKENS: Counter<()> = "sightline_generation_tokens_total";

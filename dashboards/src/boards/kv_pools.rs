@@ -190,8 +190,8 @@ fn pressure() -> Section {
             time_series("recomputed-tokens")
                 .title("Recomputed tokens")
                 .describe(
-                    "Prompt tokens computed again after a preemption, beside those computed \
-                     for the first time: what preemption costs in prefill.",
+                    "Tokens of prompts and answers computed again after a preemption, beside \
+                     prompt tokens computed for the first time: what preemption costs in prefill.",
                 )
                 .unit(Unit::TokensPerSecond)
                 .query(sum(rate(server::RECOMPUTED_TOKENS, NOW)).total(), "recomputed")

@@ -261,8 +261,8 @@ fn tokens() -> Line {
             time_series("tokens")
                 .title("Tokens")
                 .describe(
-                    "Prompt tokens computed, output tokens produced, and prompt tokens computed \
-                     again after a preemption. The last one is pure loss.",
+                    "Prompt tokens computed, output tokens produced, and tokens of both computed \
+                     again after a preemption. The last ones are pure loss.",
                 )
                 .unit(Unit::TokensPerSecond)
                 .query(sum(rate(server::PROMPT_TOKENS, NOW)).total(), "prompt")

@@ -153,3 +153,30 @@ fn disabled_records_nothing() {
 fn empty_model_name_is_refused() {
     assert!(matches!(Registry::new(Role::Unified, ""), Err(InstallError::EmptyModelName)));
 }
+
+#[test]
+fn there_is_a_handle_for_each_declared_combination_in_order() {
+    let registry = registry();
+    let handles = registry.counters(server::REQUESTS_ABORTED);
+    for (at, handle) in (1..).zip(&handles) {
+        handle.iter().for_each(|handle| handle.add(at));
+    }
+    let declared = server::REQUESTS_ABORTED.info().combinations();
+    let (page, mut at) = (registry.render(), 0);
+    for stage in AbortStage::ALL.iter().map(|stage| stage.as_str()) {
+        for initiator in AbortInitiator::ALL.iter().map(|initiator| initiator.as_str()) {
+            for reason in AbortReason::ALL.iter().map(|reason| reason.as_str()) {
+                let known = declared.iter().any(|values| *values == [stage, initiator, reason]);
+                assert_eq!(handles[at].is_some(), known, "{stage} {initiator} {reason}");
+                at += 1;
+                let own =
+                    format!("stage=\"{stage}\",initiator=\"{initiator}\",reason=\"{reason}\"");
+                let line = page.lines().find(|line| line.contains(&own));
+                let expect = known.then(|| format!("}} {at}"));
+                assert!(line.is_none_or(|line| line.ends_with(&expect.unwrap_or_default())));
+                assert_eq!(line.is_some(), known, "{own}");
+            }
+        }
+    }
+    assert_eq!(at, handles.len());
+}

@@ -13,7 +13,7 @@ if ! "$venv/bin/python" -c 'import openai' 2>/dev/null; then
   fi
 fi
 
-cargo build --quiet --package server --bin sightline-server
+[ -n "${SIGHTLINE_TEST_PREBUILT:-}" ] || cargo build --quiet --package server --bin sightline-server
 ready=$(mktemp)
 target/debug/sightline-server serve --model tests/fixtures/models/tiny-llama --host 127.0.0.1 --port 0 \
   --probe-port 0 --max-running-requests 4 --max-queued-requests 8 --log-level warn >"$ready" &

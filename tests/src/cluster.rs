@@ -19,19 +19,29 @@ pub struct Server {
 
 /// Builds (where needed) and names a binary of the workspace.
 ///
+/// With `SIGHTLINE_TEST_PREBUILT` set, the one that `cargo test --workspace` has just built is taken
+/// as it is: building it alone would choose other features of its dependencies, and compile them
+/// once more.
+///
 /// # Panics
 /// When the build fails: no test could run.
+#[expect(clippy::disallowed_methods, reason = "how the tests were started is no option")]
 pub fn binary(package: &str, name: &str) -> PathBuf {
+    // target/debug/deps/THIS-TEST -> target/debug/NAME
+    let test = std::env::current_exe().expect("a running program has a path");
+    let profile = test.ancestors().nth(2).expect("a test lies in target/PROFILE/deps");
+    let binary = profile.join(name);
+    if std::env::var("SIGHTLINE_TEST_PREBUILT").is_ok() {
+        assert!(binary.is_file(), "{} is not built", binary.display());
+        return binary;
+    }
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--package", package, "--bin", name])
         .current_dir(root())
         .status()
         .expect("cargo starts, as it started this test");
     assert!(status.success(), "cargo build --bin {name} failed");
-    // target/debug/deps/THIS-TEST -> target/debug/NAME
-    let test = std::env::current_exe().expect("a running program has a path");
-    let profile = test.ancestors().nth(2).expect("a test lies in target/PROFILE/deps");
-    profile.join(name)
+    binary
 }
 
 /// The serving binary, built once a process.

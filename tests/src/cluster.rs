@@ -19,9 +19,9 @@ pub struct Server {
 
 /// Builds (where needed) and names a binary of the workspace.
 ///
-/// With `SIGHTLINE_TEST_PREBUILT` set, the one that `cargo test --workspace` has just built is taken
-/// as it is: building it alone would choose other features of its dependencies, and compile them
-/// once more.
+/// With `SIGHTLINE_TEST_PREBUILT` set, the one that `cargo test --workspace` has just built is
+/// taken as it is: building it alone would choose other features of its dependencies, and compile
+/// them once more.
 ///
 /// # Panics
 /// When the build fails: no test could run.

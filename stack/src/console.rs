@@ -3,6 +3,8 @@
 //! The pages read only this server: no file comes from elsewhere, which the content policy
 //! enforces. The console draws; it computes nothing that the query API does not answer.
 
+mod runbook;
+
 use std::sync::Arc;
 
 use axum::Router;
@@ -92,6 +94,7 @@ pub(crate) fn routes(api: Arc<Api>) -> Router {
         .route("/d/{uid}", get(page))
         .route("/d/{uid}/{slug}", get(page))
         .route("/alerts", get(page))
+        .route(runbook::PATH, get(async || file("runbook.html", runbook::html())))
         .route("/graph", get(async || Redirect::temporary("/")))
         .route("/-/healthy", get(async || plain(StatusCode::OK, "The console is healthy.\n")))
         .route("/-/ready", get(async || plain(StatusCode::OK, "The console is ready.\n")))

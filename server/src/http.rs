@@ -108,7 +108,7 @@ impl Api {
             tokenizing: Arc::new(Semaphore::new(settings.machine.tokenizer_threads)),
             http: HttpMetrics::new(&registry, clock),
             requests: RequestMetrics::new(&registry),
-            gauges: Gauges::new(&registry, resolved),
+            gauges: Gauges::new(&registry, clock, resolved),
             registry,
             // Seeded by the system; only has to differ from process to process.
             nonce: RandomState::new().build_hasher().finish(),

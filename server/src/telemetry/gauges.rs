@@ -14,7 +14,7 @@ use metric_catalog::labels::{
 };
 use metric_catalog::{process, server as catalog};
 use model::KernelUse;
-use types::Time;
+use types::{Clock, Time};
 
 use crate::config::Resolved;
 use crate::lifecycle::Phase;
@@ -56,11 +56,13 @@ impl PoolGauges {
 /// Every gauge that is set at scrape time.
 #[derive(Debug)]
 pub struct Gauges {
+    clock: Clock,
     limit_requests: GaugeHandle,
     limit_tokens: GaugeHandle,
     queues: Vec<QueueGauges>,
     running: GaugeHandle,
     running_limit: GaugeHandle,
+    last_iteration: GaugeHandle,
     states: Vec<GaugeHandle>,
     pool: PoolGauges,
     process: ProcessGauges,
@@ -82,7 +84,7 @@ pub struct Snapshot {
 impl Gauges {
     /// Handles in `registry`, and the gauges that never change set to their values.
     #[must_use]
-    pub fn new(registry: &Registry, resolved: &Resolved) -> Self {
+    pub fn new(registry: &Registry, clock: Clock, resolved: &Resolved) -> Self {
         let queue = |queue: &Queue| QueueGauges {
             requests: registry.gauge(catalog::QUEUE_REQUESTS, (*queue,)),
             tokens: registry.gauge(catalog::QUEUE_PENDING_TOKENS, (*queue,)),
@@ -92,11 +94,13 @@ impl Gauges {
         let state = |state: &EngineState| registry.gauge(catalog::ENGINE_STATE, (*state,));
         record_config(registry, resolved);
         Self {
+            clock,
             limit_requests: registry.gauge(catalog::ADMISSION_QUEUE_LIMIT_REQUESTS, ()),
             limit_tokens: registry.gauge(catalog::ADMISSION_QUEUE_LIMIT_TOKENS, ()),
             queues: Queue::ALL.iter().map(queue).collect(),
             running: registry.gauge(catalog::RUNNING_REQUESTS, ()),
             running_limit: registry.gauge(catalog::RUNNING_REQUESTS_LIMIT, ()),
+            last_iteration: registry.gauge(catalog::SCHEDULER_LAST_ITERATION, ()),
             states: EngineState::ALL.iter().map(state).collect(),
             pool: pool_gauges(registry),
             process: ProcessGauges::new(registry),
@@ -137,6 +141,7 @@ impl Gauges {
     fn set_engine(&self, engine: &EngineSnapshot, now: Time) {
         self.running.set_count(engine.running as u64);
         self.running_limit.set_count(engine.running_limit as u64);
+        self.last_iteration.set(self.clock.unix_seconds(engine.last_iteration));
         let retracted = &self.queues[Queue::Retracted.index()];
         retracted.requests.set_count(engine.retracted.requests as u64);
         retracted.tokens.set_count(engine.retracted.tokens);

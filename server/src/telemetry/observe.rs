@@ -9,10 +9,9 @@ use engine::{
     Abort, AbortReason, Initiator, LoopStage, Observer, Outcome, Queue, RequestEnd, Stage,
     StepPhase, StepStats,
 };
-use metric_catalog::install::{CounterHandle, GaugeHandle, HistogramHandle, Registry, TimeHandle};
+use metric_catalog::install::{CounterHandle, HistogramHandle, Registry, TimeHandle};
 use metric_catalog::labels::{self, Slo, SloResult};
 use metric_catalog::server as catalog;
-use types::Clock;
 
 /// What finished requests are judged against; zero means that nothing is late.
 #[derive(Debug, Clone, Copy)]
@@ -37,12 +36,10 @@ struct PhaseHandles {
 /// Records what the engine reports.
 #[derive(Debug)]
 pub struct EngineObserver {
-    clock: Clock,
     objectives: Objectives,
     turns: Vec<CounterHandle>,
     phases: Vec<PhaseHandles>,
     stages: Vec<TimeHandle>,
-    last_iteration: GaugeHandle,
     queue_time: Vec<HistogramHandle>,
     preemptions: CounterHandle,
     preempted: Vec<CounterHandle>,
@@ -64,7 +61,7 @@ pub struct EngineObserver {
 impl EngineObserver {
     /// Handles in `registry`; also sets the gauges of the objectives.
     #[must_use]
-    pub fn new(registry: &Registry, clock: Clock, objectives: Objectives) -> Self {
+    pub fn new(registry: &Registry, objectives: Objectives) -> Self {
         let Objectives { ttft, itl, e2e } = objectives;
         for (slo, objective) in [(Slo::Ttft, ttft), (Slo::Itl, itl), (Slo::E2e, e2e)] {
             registry.gauge(catalog::SLO_OBJECTIVE, (slo,)).set_duration(objective);
@@ -78,12 +75,10 @@ impl EngineObserver {
         let preempt = labels::PreemptReason::KvPressure;
         let source = labels::PromptSource::Computed;
         Self {
-            clock,
             objectives,
             turns: all(|turn| registry.counter(catalog::SCHEDULER_ITERATIONS, (turn,))),
             phases: labels::Phase::ALL.iter().map(phase).collect(),
             stages: all(|stage| registry.time(catalog::SCHEDULER_STAGE_SECONDS, (stage,))),
-            last_iteration: registry.gauge(catalog::SCHEDULER_LAST_ITERATION, ()),
             queue_time: all(|queue| registry.histogram(catalog::REQUEST_QUEUE_TIME, (queue,))),
             preemptions: registry.counter(catalog::PREEMPTIONS, (preempt,)),
             preempted: all(|kind| registry.counter(catalog::PREEMPTED_TOKENS, (kind,))),
@@ -194,7 +189,6 @@ impl Observer for EngineObserver {
             StepPhase::Idle => labels::Turn::Idle,
         };
         self.turns[turn.index()].increment();
-        self.last_iteration.set(self.clock.unix_seconds(stats.now));
         for stage in LoopStage::ALL {
             self.stages[loop_stage(stage).index()].add(stats.stages.of(stage));
         }

@@ -1,6 +1,7 @@
 //! End to end: real processes, real sockets, seen from outside.
 
 mod incident;
+mod invariants;
 mod lifecycle;
 
 use anyhow::Result;

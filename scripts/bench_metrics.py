@@ -20,7 +20,7 @@ import time
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAIRS = 15
+PAIRS = 40
 TOKENS = 96
 SCRAPES = 400
 
@@ -88,7 +88,7 @@ def paired(model):
             times[server] = time.monotonic() - started
         ratios.append(math.log(times[on] / times[off]))
     mean = statistics.fmean(ratios)
-    margin = 2.145 * statistics.stdev(ratios) / math.sqrt(PAIRS)  # t of 14 degrees of freedom, 95 %
+    margin = 2.023 * statistics.stdev(ratios) / math.sqrt(PAIRS)  # t of 39 degrees of freedom, 95 %
     low, high = (100 * (math.exp(mean + side * margin) - 1) for side in (-1, 1))
     print(f"wall-clock, {PAIRS} pairs of {TOKENS} tokens: {100 * (math.exp(mean) - 1):+.2f} % (95 % from {low:+.2f} to {high:+.2f} %)")
     before = on.cpu_seconds()

@@ -25,7 +25,7 @@ step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
 # The programs that tests start are built by the same command.
 export SIGHTLINE_TEST_PREBUILT=1
 step "tests and doc tests" cargo test --workspace --locked
-step "generated files" cargo run --quiet --package dashboards --bin sightline-dashboards -- check
+step "generated files" target/debug/sightline-dashboards check
 step "compose file" compose
 step "openai client" tests/openai/run.sh
 steps_done "make test"

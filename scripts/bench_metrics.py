@@ -3,7 +3,7 @@
 
 1. Instructions per generated token with metrics on and off, counted by callgrind (repeatable): two lengths of answer each,
    so that start-up cancels out.
-2. Wall-clock time per token, paired runs in turns, with a 95 % confidence interval of the difference.
+2. Wall-clock time per token, pairs of fresh processes in turns, with a 95 % confidence interval of the difference.
 3. Processor time of one scrape.
 """
 
@@ -20,7 +20,8 @@ import time
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAIRS = 40
+BLOCKS = 12
+PAIRS = 3
 TOKENS = 96
 SCRAPES = 400
 
@@ -75,22 +76,36 @@ def callgrind(model):
     print(f"instructions per token: on {on:,.0f}, off {off:,.0f}, {100 * (on / off - 1):+.3f} %")
 
 
-def paired(model):
-    on, off = Server(model, "on"), Server(model, "off")
-    for server in (on, off):
+def block(model, first):
+    """Log of the time ratio on/off between two fresh processes; `first` says which of them starts first."""
+    second = "off" if first == "on" else "on"
+    servers = {metrics: Server(model, metrics) for metrics in (first, second)}
+    for server in servers.values():
         server.generate(TOKENS)
     ratios = []
     for pair in range(PAIRS):
         times = {}
-        for server in (on, off) if pair % 2 else (off, on):
+        for metrics in ("on", "off") if pair % 2 else ("off", "on"):
             started = time.monotonic()
-            server.generate(TOKENS)
-            times[server] = time.monotonic() - started
-        ratios.append(math.log(times[on] / times[off]))
+            servers[metrics].generate(TOKENS)
+            times[metrics] = time.monotonic() - started
+        ratios.append(math.log(times["on"] / times["off"]))
+    for server in servers.values():
+        server.stop()
+    return statistics.median(ratios)
+
+
+def paired(model):
+    """Processes differ among themselves by more than the effect (memory placement), so each block starts new ones."""
+    ratios = [block(model, "on" if number % 2 else "off") for number in range(BLOCKS)]
     mean = statistics.fmean(ratios)
-    margin = 2.023 * statistics.stdev(ratios) / math.sqrt(PAIRS)  # t of 39 degrees of freedom, 95 %
+    margin = 2.201 * statistics.stdev(ratios) / math.sqrt(BLOCKS)  # t of 11 degrees of freedom, 95 %
     low, high = (100 * (math.exp(mean + side * margin) - 1) for side in (-1, 1))
-    print(f"wall-clock, {PAIRS} pairs of {TOKENS} tokens: {100 * (math.exp(mean) - 1):+.2f} % (95 % from {low:+.2f} to {high:+.2f} %)")
+    print(f"wall-clock, {BLOCKS} pairs of processes: {100 * (math.exp(mean) - 1):+.2f} % (95 % from {low:+.2f} to {high:+.2f} %)")
+
+
+def scrapes(model):
+    on = Server(model, "on")
     before = on.cpu_seconds()
     for _ in range(SCRAPES):
         page = urllib.request.urlopen(on.api + "/metrics").read()
@@ -98,12 +113,12 @@ def paired(model):
     series = sum(1 for line in page.splitlines() if line and not line.startswith(b"#"))
     print(f"one scrape: {1000 * cost:.2f} ms of processor time, {series} series, {len(page)} bytes, HTTP included")
     on.stop()
-    off.stop()
 
 
 def main():
     subprocess.run(["cargo", "build", "--release", "--quiet", "--package", "server"], check=True, cwd=ROOT)
     paired(sys.argv[1])
+    scrapes(sys.argv[1])
     callgrind(sys.argv[1])
 
 

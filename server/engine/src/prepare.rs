@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use admission::AdmissionController;
 use kv_cache::{PoolSet, PoolSpec};
-use model::{Batch, Logits, ModelRunner, ModelSpec, RunError};
+use model::{Batch, Logits, ModelRunner, ModelSpec, PageList, RunError};
 use types::{Bytes, Clock, PageId, Pages, TokenId};
 
 use crate::config::{ConfigError, EngineConfig};
@@ -61,7 +61,7 @@ pub fn prepare(
     mut runner: Box<dyn ModelRunner>,
 ) -> Result<Prepared, PrepareError> {
     config.check(runner.spec())?;
-    runner.allocate(config.pool_pages)?;
+    runner.allocate(&vec![config.pool_pages; runner.spec().pools.len()])?;
     Ok(Prepared { config, runner })
 }
 
@@ -110,11 +110,16 @@ impl Prepared {
         let vocab = spec.vocab.max(1);
         let ids = (0..tokens).map(|i| TokenId(u32::try_from(i % vocab).unwrap_or(0)));
         let ids: Vec<_> = ids.collect();
-        // Nothing is running yet, so the first pages are free.
-        let pages = tokens.div_ceil(spec.pools[0].page_tokens);
-        let pages: Vec<_> = (0..u32::try_from(pages).unwrap_or(0)).map(PageId).collect();
+        // Nothing is running yet, so the first pages of every pool are free.
+        let pages = |page_tokens| u32::try_from(tokens.div_ceil(page_tokens)).unwrap_or(0);
+        let most = spec.pools.iter().map(|pool| pages(pool.page_tokens)).max().unwrap_or(0);
+        let ids_of_pages: Vec<_> = (0..most).map(PageId).collect();
         let mut batch = Batch::default();
-        batch.push(&ids, 0, &pages, true);
+        let lists = spec
+            .pools
+            .iter()
+            .map(|pool| PageList::whole(&ids_of_pages[..pages(pool.page_tokens) as usize]));
+        batch.push(&ids, 0, 1, lists);
         let start = time.now();
         self.runner.execute(&batch, &mut Logits::new())?;
         if let Some(busy) = self.runner.modelled_time(&batch) {

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use kv_cache::PoolSet;
-use model::Batch;
+use model::{Batch, PageList};
 use types::{PoolId, RequestId, Time};
 
 use crate::budget::{PageReserve, TokenBudget};
@@ -250,7 +250,9 @@ impl Scheduler {
             let request = self.running.get(row.seq).expect("a planned request is running");
             let start = request.computed();
             let tokens = &request.tokens[start..start + row.len];
-            plan.batch.push(tokens, start, request.table.pages(PoolId(0)), row.logits);
+            let pools = 0..u16::try_from(self.pools.pools().len()).expect("checked by PoolSet");
+            let lists = pools.map(|pool| PageList::whole(request.table.pages(PoolId(pool))));
+            plan.batch.push(tokens, start, usize::from(row.logits), lists);
         }
     }
 }

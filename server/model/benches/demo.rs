@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use model::{Batch, LoadOptions, Logits, ModelRunner, load};
+use model::{Batch, LoadOptions, Logits, ModelRunner, PageList, load};
 use rustix::time::{ClockId, clock_gettime};
 use types::{Clock, PageId, Time, TokenId};
 
@@ -67,7 +67,7 @@ struct Case {
 fn prefill(runner: &mut dyn ModelRunner, clock: Clock) -> Rates {
     let mut logits = Logits::new();
     let mut batch = Batch::default();
-    batch.push(&prompt(PREFILL), 0, &pages(0, PREFILL), true);
+    batch.push(&prompt(PREFILL), 0, 1, [PageList::whole(&pages(0, PREFILL))]);
     let watch = Stopwatch::start(clock);
     runner.execute(&batch, &mut logits).expect("the batch is good");
     watch.rates(PREFILL)
@@ -78,7 +78,7 @@ fn decode(runner: &mut dyn ModelRunner, clock: Clock, streams: usize) -> Rates {
     let mut batch = Batch::default();
     let length = 16 + DECODE;
     for stream in 0..streams {
-        batch.push(&prompt(16), 0, &pages(stream, length), true);
+        batch.push(&prompt(16), 0, 1, [PageList::whole(&pages(stream, length))]);
     }
     runner.execute(&batch, &mut logits).expect("the batch is good");
     let watch = Stopwatch::start(clock);
@@ -86,7 +86,7 @@ fn decode(runner: &mut dyn ModelRunner, clock: Clock, streams: usize) -> Rates {
         batch.clear();
         for stream in 0..streams {
             let token = TokenId((step % 400) as u32);
-            batch.push(&[token], 16 + step, &pages(stream, length), true);
+            batch.push(&[token], 16 + step, 1, [PageList::whole(&pages(stream, length))]);
         }
         runner.execute(&batch, &mut logits).expect("the batch is good");
     }
@@ -101,7 +101,7 @@ fn measure(path: &Path, threads: usize, clock: Clock) {
     for kernel in &loaded.spec.kernels {
         println!("  {} {}: {}", kernel.op, kernel.format, kernel.kernel);
     }
-    loaded.runner.allocate(STREAMS * 16).expect("small");
+    loaded.runner.allocate(&[STREAMS * 16]).expect("small");
     let case = |name, run| Case { name, run, rates: Vec::new() };
     let mut cases = [
         case("prefill 512", prefill),

@@ -32,10 +32,9 @@ impl DenseRunner {
         trace: &mut impl Trace,
     ) -> Result<(), RunError> {
         let pool = self.pool.as_mut().ok_or(RunError::NotAllocated)?;
-        let ModelSpec { vocab, max_context, .. } = self.spec;
-        batch.check(vocab, max_context, pool.pages(), self.page_tokens)?;
+        batch.check(&self.spec, &[pool.pages()])?;
         if batch.tokens.is_empty() {
-            logits.reset(0, vocab);
+            logits.reset(0, self.spec.vocab);
             return Ok(());
         }
         self.decoder.forward(batch, pool, logits, &self.threads, trace);
@@ -58,7 +57,8 @@ impl ModelRunner for DenseRunner {
         &self.spec
     }
 
-    fn allocate(&mut self, pages: usize) -> Result<(), RunError> {
+    fn allocate(&mut self, pages: &[usize]) -> Result<(), RunError> {
+        let [pages] = *pages else { panic!("{} numbers of pages for one pool", pages.len()) };
         // The old pool goes first: both together may not fit.
         self.pool = None;
         let layout = Decoder::kv_layout(self.decoder.config(), self.page_tokens);

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use types::{PageId, TokenId};
+use types::{PoolId, TokenId};
 
 use crate::runner::{Batch, Logits, ModelRunner, ModelSpec, PoolSpec, RunError, Slice};
 
@@ -25,6 +25,9 @@ pub struct FakeOptions {
     pub page_tokens: usize,
     /// Layers it pretends to have; sets only the page size reported.
     pub layers: usize,
+    /// Where set, it pretends to have as many layers again that see so many positions, in a pool
+    /// of their own.
+    pub window: Option<usize>,
     /// The tokens it answers with; must be in the vocabulary and not empty.
     pub emit: Range<u32>,
     /// Tokens that end an answer.
@@ -53,6 +56,7 @@ impl Default for FakeOptions {
             max_context: 4096,
             page_tokens: 16,
             layers: 2,
+            window: None,
             emit: 97..123,
             eos: vec![TokenId(511)],
             eos_per_mille: 0,
@@ -112,8 +116,10 @@ struct Cell {
 pub struct FakeRunner {
     options: FakeOptions,
     spec: ModelSpec,
-    cells: Vec<Option<Cell>>,
-    pages: usize,
+    /// The slots of each pool.
+    cells: Vec<Vec<Option<Cell>>>,
+    /// The pages of each pool.
+    pages: Vec<usize>,
     steps: u64,
 }
 
@@ -127,12 +133,14 @@ impl FakeRunner {
         let FakeOptions { vocab, emit, eos, .. } = &options;
         assert!(!emit.is_empty() && emit.end as usize <= *vocab, "emit {emit:?} of {vocab}");
         assert!(eos.iter().all(|token| token.index() < *vocab), "eos {eos:?} of {vocab}");
-        let pool = PoolSpec {
-            name: "kv",
+        let pool = |name, window| PoolSpec {
+            name,
             layers: options.layers,
             page_tokens: options.page_tokens,
             page_bytes: (options.layers * options.page_tokens * 256) as u64,
+            window,
         };
+        let windowed = options.window.map(|window| pool("swa", Some(window.max(1))));
         let spec = ModelSpec {
             name: "fake".to_owned(),
             architecture: "fake".to_owned(),
@@ -140,12 +148,12 @@ impl FakeRunner {
             max_context: options.max_context,
             eos: options.eos.clone(),
             bos: None,
-            pools: vec![pool],
+            pools: [pool("kv", None)].into_iter().chain(windowed).collect(),
             parameters: 0,
             weight_bytes: 0,
             kernels: Vec::new(),
         };
-        Self { options, spec, cells: Vec::new(), pages: 0, steps: 0 }
+        Self { options, spec, cells: Vec::new(), pages: Vec::new(), steps: 0 }
     }
 
     /// How many steps were executed, failed ones included.
@@ -176,39 +184,67 @@ impl FakeRunner {
         TokenId(options.emit.start + (hash % u64::from(span)) as u32)
     }
 
-    fn slot(&self, pages: &[PageId], position: usize) -> usize {
+    fn slot(&self, batch: &Batch, slice: usize, pool: usize, position: usize) -> usize {
         let page_tokens = self.options.page_tokens;
-        pages[position / page_tokens].index() * page_tokens + position % page_tokens
+        let page = batch.pages(slice, id(pool)).page_of(position, page_tokens);
+        page.index() * page_tokens + position % page_tokens
     }
 
-    fn cell(&self, slice: &Slice, position: usize) -> Result<TokenId, RunError> {
-        let stored = self.cells[self.slot(&slice.pages, position)];
+    fn cell(
+        &self,
+        batch: &Batch,
+        slice: usize,
+        pool: usize,
+        position: usize,
+    ) -> Result<TokenId, RunError> {
+        let stored = self.cells[pool][self.slot(batch, slice, pool, position)];
         stored.filter(|cell| cell.position == position).map(|cell| cell.token).ok_or_else(|| {
-            let page = slice.pages[position / self.options.page_tokens];
+            let page = batch.pages(slice, id(pool)).page_of(position, self.options.page_tokens);
             RunError::BadBatch(format!("page {page} does not hold position {position}"))
         })
     }
 
-    fn store(&mut self, slice: &Slice, tokens: &[TokenId]) {
-        for (position, &token) in (slice.start..).zip(tokens) {
-            let slot = self.slot(&slice.pages, position);
-            self.cells[slot] = Some(Cell { token, position });
+    fn store(&mut self, batch: &Batch, slice: usize) {
+        let part = &batch.slices[slice];
+        let tokens = &batch.tokens[part.first..part.first + part.len];
+        for pool in 0..self.cells.len() {
+            for (position, &token) in (part.start..).zip(tokens) {
+                let slot = self.slot(batch, slice, pool, position);
+                self.cells[pool][slot] = Some(Cell { token, position });
+            }
         }
     }
 
-    /// Writes the slice's logits: the next token at 8, all others at most 1.
-    fn answer(&self, slice: &Slice, row: &mut [f32]) -> Result<(), RunError> {
-        let end = slice.end();
+    /// One cell of every page that the slice sees shows a page that was taken.
+    fn look_at_pages(&self, batch: &Batch, slice: usize) -> Result<(), RunError> {
+        let Slice { start, .. } = batch.slices[slice];
+        let end = batch.slices[slice].end();
         let page_tokens = self.options.page_tokens;
-        // One cell of every page shows a page that was taken; the tail is read in full.
-        for position in (0..end).step_by(page_tokens) {
-            self.cell(slice, position)?;
+        for (pool, spec) in self.spec.pools.iter().enumerate() {
+            let seen = spec.first_seen(start);
+            let starts = (seen.next_multiple_of(page_tokens)..end).step_by(page_tokens);
+            for position in [seen].into_iter().chain(starts) {
+                self.cell(batch, slice, pool, position)?;
+            }
         }
-        let mut tail = Vec::with_capacity(TAIL);
-        for position in end.saturating_sub(TAIL)..end {
-            tail.push(self.cell(slice, position)?);
+        Ok(())
+    }
+
+    /// Writes the logits that follow the slice's token before `end`: the next token at 8, all
+    /// others at most 1.
+    fn answer(
+        &self,
+        batch: &Batch,
+        slice: usize,
+        end: usize,
+        row: &mut [f32],
+    ) -> Result<(), RunError> {
+        let mut tail = [TokenId(0); TAIL];
+        let tail = &mut tail[..TAIL.min(end)];
+        for (token, position) in tail.iter_mut().zip(end.saturating_sub(TAIL)..end) {
+            *token = self.cell(batch, slice, 0, position)?;
         }
-        let next = Self::token_after(&self.options, end, &tail);
+        let next = Self::token_after(&self.options, end, tail);
         let mut hash = mix(end as u64 ^ (u64::from(next.0) << 32));
         for logit in row.iter_mut() {
             hash = hash.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -219,14 +255,20 @@ impl FakeRunner {
     }
 }
 
+fn id(pool: usize) -> PoolId {
+    PoolId(u16::try_from(pool).expect("two pools at most"))
+}
+
 impl ModelRunner for FakeRunner {
     fn spec(&self) -> &ModelSpec {
         &self.spec
     }
 
-    fn allocate(&mut self, pages: usize) -> Result<(), RunError> {
-        self.pages = pages;
-        self.cells = vec![None; pages * self.options.page_tokens];
+    fn allocate(&mut self, pages: &[usize]) -> Result<(), RunError> {
+        assert_eq!(pages.len(), self.spec.pools.len(), "a number of pages per pool");
+        self.pages = pages.to_vec();
+        let page_tokens = self.options.page_tokens;
+        self.cells = pages.iter().map(|pages| vec![None; pages * page_tokens]).collect();
         Ok(())
     }
 
@@ -236,8 +278,8 @@ impl ModelRunner for FakeRunner {
         }
         let step = self.steps;
         self.steps += 1;
-        let FakeOptions { vocab, max_context, page_tokens, .. } = self.options;
-        batch.check(vocab, max_context, self.pages, page_tokens)?;
+        let vocab = self.options.vocab;
+        batch.check(&self.spec, &self.pages)?;
         if self.options.real_time {
             std::thread::sleep(self.options.timing.of(batch));
         }
@@ -245,13 +287,17 @@ impl ModelRunner for FakeRunner {
             return Err(RunError::Backend(format!("injected failure at step {step}")));
         }
         assert!(self.options.panic_at_step != Some(step), "injected panic at step {step}");
-        for slice in &batch.slices {
-            self.store(slice, &batch.tokens[slice.first..slice.first + slice.len]);
+        for slice in 0..batch.slices.len() {
+            self.store(batch, slice);
         }
         let rows = logits.reset(batch.logits_rows(), vocab);
-        let wanted = batch.slices.iter().filter(|slice| slice.logits);
-        for (slice, row) in wanted.zip(rows.chunks_exact_mut(vocab)) {
-            self.answer(slice, row)?;
+        let mut row = rows.chunks_exact_mut(vocab);
+        for (at, slice) in batch.slices.iter().enumerate() {
+            self.look_at_pages(batch, at)?;
+            let first = slice.end() - slice.logits;
+            for (end, row) in (first + 1..=slice.end()).zip(row.by_ref()) {
+                self.answer(batch, at, end, row)?;
+            }
         }
         if self.options.nan_at_step == Some(step)
             && let Some(first) = rows.first_mut()
@@ -275,7 +321,10 @@ fn mix(value: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use types::PageId;
+
     use super::*;
+    use crate::runner::PageList;
 
     fn ids(values: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
         values.into_iter().map(TokenId).collect()
@@ -287,39 +336,83 @@ mod tests {
         TokenId(best as u32)
     }
 
+    fn whole(pages: &[PageId]) -> [PageList<'_>; 1] {
+        [PageList::whole(pages)]
+    }
+
     #[test]
     fn tokens_depend_on_the_prompt_and_not_on_chunks_or_neighbours() {
         let options = FakeOptions::default();
         let mut runner = FakeRunner::new(options.clone());
-        runner.allocate(8).unwrap();
+        runner.allocate(&[8]).unwrap();
         let prompt = ids(5..45);
         let expect = FakeRunner::next_token(&options, &prompt);
         let pages = [3, 1, 0].map(PageId);
         let mut logits = Logits::new();
         let mut batch = Batch::default();
-        batch.push(&prompt[..7], 0, &pages, false);
+        batch.push(&prompt[..7], 0, 0, whole(&pages));
         runner.execute(&batch, &mut logits).unwrap();
         assert_eq!(logits.rows(), 0);
         batch.clear();
-        batch.push(&ids([9, 9]), 0, &[PageId(7)], true);
-        batch.push(&prompt[7..], 7, &pages, true);
+        batch.push(&ids([9, 9]), 0, 1, whole(&[PageId(7)]));
+        batch.push(&prompt[7..], 7, 1, whole(&pages));
         runner.execute(&batch, &mut logits).unwrap();
         assert_eq!(greedy(&logits, 1), expect);
         assert!(options.emit.contains(&expect.0));
     }
 
     #[test]
-    fn a_stolen_page_is_an_error() {
-        let mut runner = FakeRunner::new(FakeOptions::default());
-        runner.allocate(4).unwrap();
+    fn inner_positions_answer_as_if_they_were_last() {
+        let options = FakeOptions::default();
+        let mut runner = FakeRunner::new(options.clone());
+        runner.allocate(&[8]).unwrap();
+        let prompt = ids(5..45);
         let mut logits = Logits::new();
         let mut batch = Batch::default();
-        batch.push(&ids(0..17), 0, &[PageId(0), PageId(1)], true);
+        batch.push(&prompt[..20], 0, 0, whole(&[3, 1, 0].map(PageId)));
+        batch.push(&prompt[20..], 20, 15, whole(&[3, 1, 0].map(PageId)));
+        runner.execute(&batch, &mut logits).unwrap();
+        assert_eq!(logits.rows(), 15);
+        for (row, end) in (26..=40).enumerate() {
+            assert_eq!(greedy(&logits, row), FakeRunner::next_token(&options, &prompt[..end]));
+        }
+    }
+
+    #[test]
+    fn a_stolen_page_is_an_error() {
+        let mut runner = FakeRunner::new(FakeOptions::default());
+        runner.allocate(&[4]).unwrap();
+        let mut logits = Logits::new();
+        let mut batch = Batch::default();
+        batch.push(&ids(0..17), 0, 1, whole(&[PageId(0), PageId(1)]));
         runner.execute(&batch, &mut logits).unwrap();
         batch.clear();
-        batch.push(&ids([1]), 16, &[PageId(2), PageId(1)], true);
+        batch.push(&ids([1]), 16, 1, whole(&[PageId(2), PageId(1)]));
         let error = runner.execute(&batch, &mut logits).unwrap_err();
         assert!(error.to_string().contains("page 2 does not hold position 0"), "{error}");
+    }
+
+    #[test]
+    fn a_window_reads_its_own_pages_and_none_before() {
+        let options = FakeOptions { window: Some(16), ..FakeOptions::default() };
+        let mut runner = FakeRunner::new(options.clone());
+        runner.allocate(&[4, 2]).unwrap();
+        let prompt = ids(5..53);
+        let kv = [0, 1, 2, 3].map(PageId);
+        let run = |runner: &mut FakeRunner, start: usize, len: usize, first, swa: &[u32]| {
+            let swa: Vec<_> = swa.iter().copied().map(PageId).collect();
+            let lists = [PageList::whole(&kv), PageList { first, pages: &swa }];
+            let mut batch = Batch::default();
+            batch.push(&prompt[start..start + len], start, 1, lists);
+            let mut logits = Logits::new();
+            runner.execute(&batch, &mut logits).map(|()| greedy(&logits, 0))
+        };
+        run(&mut runner, 0, 31, 0, &[0, 1]).unwrap();
+        // Position 31 sees 16 to 31: page 0 may be used again, here for 32 and on.
+        let next = run(&mut runner, 31, 17, 1, &[1, 0]).unwrap();
+        assert_eq!(next, FakeRunner::next_token(&options, &prompt));
+        let error = run(&mut runner, 33, 1, 1, &[0, 1]).unwrap_err().to_string();
+        assert!(error.contains("page 0 does not hold position 18"), "{error}");
     }
 
     #[test]
@@ -329,9 +422,9 @@ mod tests {
         let mut runner = FakeRunner::new(options);
         let mut logits = Logits::new();
         let mut batch = Batch::default();
-        batch.push(&ids([1]), 0, &[PageId(0)], true);
+        batch.push(&ids([1]), 0, 1, whole(&[PageId(0)]));
         assert_eq!(runner.execute(&batch, &mut logits), Err(RunError::NotAllocated));
-        runner.allocate(1).unwrap();
+        runner.allocate(&[1]).unwrap();
         runner.execute(&batch, &mut logits).unwrap();
         assert!(logits.row(0)[0].is_nan());
         assert!(matches!(runner.execute(&batch, &mut logits), Err(RunError::Backend(_))));

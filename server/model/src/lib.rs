@@ -21,6 +21,8 @@ pub use kernels::KernelPath;
 pub use load::{
     GgufTokenizer, LoadError, LoadOptions, Loaded, ModelInfo, TokenizerSource, inspect, load,
 };
-pub use runner::{Batch, KernelUse, Logits, ModelRunner, ModelSpec, PoolSpec, RunError, Slice};
+pub use runner::{
+    Batch, KernelUse, Logits, ModelRunner, ModelSpec, PageList, PoolSpec, RunError, Slice,
+};
 pub use sampler::{Sampled, Sampler, SamplingParams};
 pub use weights::WeightsError;

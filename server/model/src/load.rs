@@ -238,6 +238,7 @@ impl Opened {
             layers: layout.layers,
             page_tokens,
             page_bytes: layout.page_bytes(),
+            window: None,
         };
         ModelSpec {
             name: self.name.clone(),

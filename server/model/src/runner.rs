@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use types::{PageId, TokenId};
+use types::{PageId, PoolId, TokenId};
 
 /// What a loaded model is and needs; fixed for the life of the runner.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +22,8 @@ pub struct ModelSpec {
     pub eos: Vec<TokenId>,
     /// The token that starts a text, where the model has one.
     pub bos: Option<TokenId>,
-    /// One per KV pool, in the order of `PoolId`; dense models have one.
+    /// One per KV pool, in the order of `PoolId`: one for layers that see everything, a second
+    /// where other layers see only a window.
     pub pools: Vec<PoolSpec>,
     /// Number of weights.
     pub parameters: u64,
@@ -35,7 +36,8 @@ pub struct ModelSpec {
 /// One KV pool: what a page holds and weighs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSpec {
-    /// The pool's name, a label value: `kv` for dense models.
+    /// The pool's name, a label value: `kv` for layers that see everything, `swa` for those that
+    /// see a sliding window.
     pub name: &'static str,
     /// Layers whose rows a page holds.
     pub layers: usize,
@@ -43,6 +45,20 @@ pub struct PoolSpec {
     pub page_tokens: usize,
     /// Bytes of one page.
     pub page_bytes: u64,
+    /// Positions that a token's query sees in this pool, its own included; `None`: all of them.
+    /// Rows further back are never read again, so their pages may be given to others.
+    pub window: Option<usize>,
+}
+
+impl PoolSpec {
+    /// The first position that the query of `position` sees.
+    #[must_use]
+    pub const fn first_seen(&self, position: usize) -> usize {
+        match self.window {
+            Some(window) => (position + 1).saturating_sub(window),
+            None => 0,
+        }
+    }
 }
 
 /// The kernel chosen for an operation; shown in the log and as an info metric.
@@ -57,12 +73,18 @@ pub struct KernelUse {
 }
 
 /// The work of one step: tokens of several requests, one [`Slice`] each.
+///
+/// Kept from step to step: once it has seen its largest step it allocates nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     /// All tokens, the slices' one after the other.
     pub tokens: Vec<TokenId>,
     /// One per request in this step.
     pub slices: Vec<Slice>,
+    /// The page lists of all slices, slice after slice, in the order of `PoolId`.
+    lists: Vec<List>,
+    /// The pages of all lists, one after the other.
+    pages: Vec<PageId>,
 }
 
 /// Consecutive tokens of one request.
@@ -72,13 +94,49 @@ pub struct Slice {
     pub first: usize,
     /// Number of tokens; at least one.
     pub len: usize,
-    /// Position of the first token in its request.
+    /// Position of the first token in its request. The rows of positions below it were written by
+    /// earlier steps.
     pub start: usize,
-    /// The request's page table; covers `start + len` positions. The rows of positions below
-    /// `start` were written by earlier steps.
-    pub pages: Vec<PageId>,
-    /// Whether the logits that follow the last token are wanted.
-    pub logits: bool,
+    /// For how many of its last tokens the logits that follow them are wanted: none, the last
+    /// one's, up to all `len`.
+    pub logits: usize,
+    /// Index of its first entry in `Batch::lists`.
+    lists: usize,
+}
+
+/// The pages of one request in one pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageList<'a> {
+    /// Pages before this index of the request's page table were given back: no later token sees
+    /// them. `pages[0]` holds the tokens from `first * page_tokens` on.
+    pub first: usize,
+    /// The pages from there on, in the order of their tokens.
+    pub pages: &'a [PageId],
+}
+
+impl<'a> PageList<'a> {
+    /// A list with nothing given back.
+    #[must_use]
+    pub const fn whole(pages: &'a [PageId]) -> Self {
+        Self { first: 0, pages }
+    }
+
+    /// The page of `position`.
+    ///
+    /// # Panics
+    /// Where the list does not hold it.
+    #[must_use]
+    pub fn page_of(&self, position: usize, page_tokens: usize) -> PageId {
+        self.pages[position / page_tokens - self.first]
+    }
+}
+
+/// Where a [`PageList`] lies in `Batch::pages`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct List {
+    first: usize,
+    at: usize,
+    len: usize,
 }
 
 impl Slice {
@@ -94,35 +152,63 @@ impl Batch {
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.slices.clear();
+        self.lists.clear();
+        self.pages.clear();
     }
 
-    /// Adds a slice of `tokens` that starts at position `start` of its request.
-    pub fn push(&mut self, tokens: &[TokenId], start: usize, pages: &[PageId], logits: bool) {
-        let first = self.tokens.len();
+    /// Adds a slice of `tokens` that starts at position `start` of its request and wants the
+    /// logits that follow its last `logits` tokens.
+    ///
+    /// `tables` has one list per pool, in the order of `PoolId`. Each covers the slice's own
+    /// positions and every earlier one that they see; pages beyond do no harm.
+    pub fn push<'a>(
+        &mut self,
+        tokens: &[TokenId],
+        start: usize,
+        logits: usize,
+        tables: impl IntoIterator<Item = PageList<'a>>,
+    ) {
+        let (first, lists) = (self.tokens.len(), self.lists.len());
         self.tokens.extend_from_slice(tokens);
-        let pages = pages.to_vec();
-        self.slices.push(Slice { first, len: tokens.len(), start, pages, logits });
+        for PageList { first, pages } in tables {
+            self.lists.push(List { first, at: self.pages.len(), len: pages.len() });
+            self.pages.extend_from_slice(pages);
+        }
+        self.slices.push(Slice { first, len: tokens.len(), start, logits, lists });
+    }
+
+    /// The pages of slice `slice` in `pool`.
+    ///
+    /// # Panics
+    /// Where there is no such slice, or it was pushed without a list for that pool.
+    #[must_use]
+    pub fn pages(&self, slice: usize, pool: PoolId) -> PageList<'_> {
+        self.lists_of(slice).nth(usize::from(pool.0)).expect("a list per pool was pushed")
+    }
+
+    /// The lists of slice `slice`, in the order of `PoolId`.
+    fn lists_of(&self, slice: usize) -> impl ExactSizeIterator<Item = PageList<'_>> {
+        let end = self.slices.get(slice + 1).map_or(self.lists.len(), |next| next.lists);
+        self.lists[self.slices[slice].lists..end].iter().map(|list| PageList {
+            first: list.first,
+            pages: &self.pages[list.at..list.at + list.len],
+        })
     }
 
     /// How many rows of logits this batch produces.
     #[must_use]
     pub fn logits_rows(&self) -> usize {
-        self.slices.iter().filter(|slice| slice.logits).count()
+        self.slices.iter().map(|slice| slice.logits).sum()
     }
 
-    /// Whether every token, slice and page is in range for a model of `vocab` tokens whose first
-    /// pool has `pages` pages of `page_tokens` tokens.
+    /// Whether every token, slice and page is in range for a model of `spec` whose pools have
+    /// `pages` pages each, in the order of `PoolId`.
     ///
     /// # Errors
     /// [`RunError::BadBatch`] names the first thing that is out of range.
-    pub fn check(
-        &self,
-        vocab: usize,
-        max_context: usize,
-        pages: usize,
-        page_tokens: usize,
-    ) -> Result<(), RunError> {
+    pub fn check(&self, spec: &ModelSpec, pages: &[usize]) -> Result<(), RunError> {
         let bad = |what: String| Err(RunError::BadBatch(what));
+        let vocab = spec.vocab;
         if let Some(token) = self.tokens.iter().find(|token| token.index() >= vocab) {
             return bad(format!("token {token} in a vocabulary of {vocab}"));
         }
@@ -132,25 +218,48 @@ impl Batch {
                 return bad(format!("slice {index} does not follow its neighbour, or is empty"));
             }
             first += slice.len;
-            if slice.end() > max_context {
-                let end = slice.end();
-                return bad(format!("slice {index} ends at {end} of {max_context} positions"));
+            if slice.end() > spec.max_context {
+                let (end, most) = (slice.end(), spec.max_context);
+                return bad(format!("slice {index} ends at {end} of {most} positions"));
             }
-            if slice.pages.len() * page_tokens < slice.end() {
-                return bad(format!("slice {index} has too few pages for {}", slice.end()));
+            if slice.logits > slice.len {
+                let Slice { logits, len, .. } = slice;
+                return bad(format!("slice {index} wants {logits} logits for {len} tokens"));
             }
-            if let Some(page) = slice.pages.iter().find(|page| page.index() >= pages) {
-                return bad(format!("slice {index} uses page {page} of {pages}"));
-            }
+            self.check_pages(index, spec, pages)?;
         }
         if first != self.tokens.len() {
             return bad(format!("{first} tokens in slices, {} in the batch", self.tokens.len()));
         }
         Ok(())
     }
+
+    fn check_pages(&self, index: usize, spec: &ModelSpec, pages: &[usize]) -> Result<(), RunError> {
+        let bad = |what: String| Err(RunError::BadBatch(format!("slice {index} {what}")));
+        let slice = &self.slices[index];
+        let lists = self.lists_of(index);
+        if lists.len() != spec.pools.len() || pages.len() != spec.pools.len() {
+            return bad(format!("has pages in {} pools of {}", lists.len(), spec.pools.len()));
+        }
+        for ((list, pool), pages) in lists.zip(&spec.pools).zip(pages) {
+            let name = pool.name;
+            if (list.first + list.pages.len()) * pool.page_tokens < slice.end() {
+                return bad(format!("has too few pages in {name} for {}", slice.end()));
+            }
+            let seen = pool.first_seen(slice.start);
+            if list.first * pool.page_tokens > seen {
+                return bad(format!("sees position {seen}, which {name} gave back"));
+            }
+            if let Some(page) = list.pages.iter().find(|page| page.index() >= *pages) {
+                return bad(format!("uses page {page} of {pages} in {name}"));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// The output of a step: rows of `vocab` numbers, one per slice that asked, in batch order.
+/// The output of a step: rows of `vocab` numbers, [`Slice::logits`] of each slice in batch
+/// order, in the order of their tokens.
 ///
 /// Kept from step to step, so that its memory is allocated once.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -226,15 +335,19 @@ pub trait ModelRunner: Send {
     /// What the model is and needs.
     fn spec(&self) -> &ModelSpec;
 
-    /// Allocates the device pools: `pages` pages in each. Called once, before the first
-    /// [`execute`](Self::execute).
+    /// Allocates the device pools: `pages` has the number of pages of each, in the order of
+    /// `PoolId`. Called once, before the first [`execute`](Self::execute).
     ///
     /// # Errors
     /// [`RunError::OutOfMemory`].
-    fn allocate(&mut self, pages: usize) -> Result<(), RunError>;
+    ///
+    /// # Panics
+    /// Where `pages` has not one number per pool.
+    fn allocate(&mut self, pages: &[usize]) -> Result<(), RunError>;
 
-    /// Runs the batch: writes each token's K/V rows into its slice's pages and leaves one row of
-    /// logits per slice that wants them, in order.
+    /// Runs the batch: writes each token's K/V rows into its slice's pages and leaves the rows of
+    /// logits that are wanted, slice after slice, in the order of their tokens. Reads no row
+    /// outside a pool's window; once it has seen its largest batch it allocates nothing.
     ///
     /// # Errors
     /// Any [`RunError`]; the pages of the batch's slices then hold rubbish.
@@ -250,29 +363,91 @@ pub trait ModelRunner: Send {
 mod tests {
     use super::*;
 
-    fn batch(tokens: &[u32], start: usize, pages: &[u32]) -> Batch {
-        let tokens: Vec<_> = tokens.iter().copied().map(TokenId).collect();
-        let pages: Vec<_> = pages.iter().copied().map(PageId).collect();
+    fn spec() -> ModelSpec {
+        let pool =
+            |name, window| PoolSpec { name, layers: 1, page_tokens: 16, page_bytes: 1, window };
+        ModelSpec {
+            name: String::new(),
+            architecture: String::new(),
+            vocab: 10,
+            max_context: 64,
+            eos: Vec::new(),
+            bos: None,
+            pools: vec![pool("kv", None), pool("swa", Some(16))],
+            parameters: 0,
+            weight_bytes: 0,
+            kernels: Vec::new(),
+        }
+    }
+
+    fn ids<T>(ids: &[u32], id: impl Fn(u32) -> T) -> Vec<T> {
+        ids.iter().copied().map(id).collect()
+    }
+
+    /// One slice of `tokens` with `kv` pages in the first pool, and `swa` pages, from page
+    /// `first` on, in the second.
+    fn batch(tokens: &[u32], start: usize, kv: &[u32], first: usize, swa: &[u32]) -> Batch {
+        let (kv, swa) = (ids(kv, PageId), ids(swa, PageId));
         let mut batch = Batch::default();
-        batch.push(&tokens, start, &pages, true);
+        let lists = [PageList::whole(&kv), PageList { first, pages: &swa }];
+        batch.push(&ids(tokens, TokenId), start, 1, lists);
         batch
     }
 
     #[test]
     fn check_names_what_is_out_of_range() {
         let check = |batch: Batch, expect: &str| {
-            let found = batch.check(10, 64, 4, 16).map_or_else(|e| e.to_string(), |()| "ok".into());
+            let found = batch.check(&spec(), &[4, 2]);
+            let found = found.map_or_else(|e| e.to_string(), |()| "ok".into());
             assert!(found.contains(expect), "{found}");
         };
-        check(batch(&[1, 2], 14, &[0]), "ok");
-        check(batch(&[1, 10], 0, &[0]), "token 10");
-        check(batch(&[1, 2], 15, &[0]), "too few pages");
-        check(batch(&[1], 0, &[4]), "page 4 of 4");
-        check(batch(&[1], 64, &[0, 1, 2, 3, 3]), "of 64 positions");
-        check(batch(&[], 0, &[]), "empty");
-        let mut loose = batch(&[1], 0, &[0]);
+        let one = |tokens: &[u32], start, kv: &[u32]| batch(tokens, start, kv, 0, &[1, 0, 1, 0]);
+        check(one(&[1, 2], 14, &[0]), "ok");
+        check(one(&[1, 10], 0, &[0]), "token 10");
+        check(one(&[1, 2], 15, &[0]), "too few pages in kv");
+        check(one(&[1], 0, &[4]), "page 4 of 4 in kv");
+        check(one(&[1], 64, &[0, 1, 2, 3, 3]), "of 64 positions");
+        check(one(&[], 0, &[]), "empty");
+        let mut loose = one(&[1], 0, &[0]);
         loose.tokens.push(TokenId(1));
         check(loose, "1 tokens in slices, 2");
+        let mut greedy = one(&[1], 0, &[0]);
+        greedy.slices[0].logits = 2;
+        check(greedy, "2 logits for 1 tokens");
+        let mut short = Batch::default();
+        short.push(&[TokenId(1)], 0, 1, [PageList::whole(&[PageId(0)])]);
+        check(short, "pages in 1 pools of 2");
+    }
+
+    #[test]
+    fn check_knows_which_pages_a_window_has_left_behind() {
+        let check = |start, first, swa: &[u32], expect: &str| {
+            let found = batch(&[1, 2], start, &[0, 1, 2, 3], first, swa).check(&spec(), &[4, 2]);
+            let found = found.map_or_else(|e| e.to_string(), |()| "ok".into());
+            assert!(found.contains(expect), "{start} {first}: {found}");
+        };
+        // Position 30 sees 15 to 30: the first page is needed; 31 sees 16 to 31: it is not.
+        check(30, 0, &[0, 1], "ok");
+        check(30, 1, &[0], "sees position 15, which swa gave back");
+        check(31, 1, &[0, 1], "ok");
+        check(31, 1, &[0], "too few pages in swa for 33");
+        check(31, 1, &[0, 2], "page 2 of 2 in swa");
+    }
+
+    #[test]
+    fn each_slice_finds_its_own_pages() {
+        let mut batch = Batch::default();
+        for (pages, first) in [(&[3, 1][..], 0), (&[], 0), (&[2], 5)] {
+            let pages = ids(pages, PageId);
+            let lists = [PageList::whole(&pages), PageList { first, pages: &pages }];
+            batch.push(&[TokenId(1)], 0, 0, lists);
+        }
+        let first = batch.pages(0, PoolId(1));
+        assert_eq!(first, PageList { first: 0, pages: &[PageId(3), PageId(1)] });
+        assert_eq!(batch.pages(1, PoolId(0)).pages, &[]);
+        let last = batch.pages(2, PoolId(1));
+        assert_eq!(last, PageList { first: 5, pages: &[PageId(2)] });
+        assert_eq!(last.page_of(83, 16), PageId(2));
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use model::{Batch, FakeOptions, FakeRunner, Logits, ModelRunner, ModelSpec, RunError, Sampler};
+use model::{
+    Batch, FakeOptions, FakeRunner, Logits, ModelRunner, ModelSpec, PageList, RunError, Sampler,
+};
 use model::{Sampled, SamplingParams};
 use types::{PageId, Time, TokenId};
 
@@ -58,7 +60,7 @@ impl ModelRunner for FaultyRunner {
         self.inner.spec()
     }
 
-    fn allocate(&mut self, pages: usize) -> Result<(), RunError> {
+    fn allocate(&mut self, pages: &[usize]) -> Result<(), RunError> {
         self.inner.allocate(pages)
     }
 
@@ -101,13 +103,13 @@ pub(super) fn alone(
     }
     let mut runner = FakeRunner::new(options.clone());
     let pages = (prompt.len() + count).div_ceil(options.page_tokens);
-    runner.allocate(pages)?;
+    runner.allocate(&[pages])?;
     let pages: Vec<_> = (0..u32::try_from(pages).expect("few pages")).map(PageId).collect();
     let mut sampler = Sampler::new(sampling.clone(), 0);
     let (mut batch, mut logits, mut computed) = (Batch::default(), Logits::new(), 0);
     for _ in 0..count {
         batch.clear();
-        batch.push(&tokens[computed..], computed, &pages, true);
+        batch.push(&tokens[computed..], computed, 1, [PageList::whole(&pages)]);
         computed = tokens.len();
         runner.execute(&batch, &mut logits)?;
         let Sampled { token, .. } = sampler.sample(logits.row(0))?;

@@ -9,7 +9,7 @@ use types::TokenId;
 use super::golden::pages;
 use crate::dense::DenseRunner;
 use crate::load::{LoadOptions, load_dense};
-use crate::runner::{Batch, Logits, ModelRunner};
+use crate::runner::{Batch, Logits, ModelRunner, PageList};
 
 const MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 /// Largest difference of a logit on the f32 path.
@@ -63,7 +63,7 @@ fn model() -> Option<PathBuf> {
 fn runner(path: &Path, dequantize: bool) -> DenseRunner {
     let options = LoadOptions { threads: 2, dequantize, ..LoadOptions::default() };
     let (mut runner, _) = load_dense(path, options).unwrap();
-    runner.allocate(pages().len()).unwrap();
+    runner.allocate(&[pages().len()]).unwrap();
     runner
 }
 
@@ -81,9 +81,9 @@ fn choices(logits: &Logits) -> Vec<u32> {
 fn teacher_forced(runner: &mut DenseRunner, prompt: &Prompt) -> Logits {
     let mut batch = Batch::default();
     let ids: Vec<TokenId> = prompt.ids.iter().copied().map(TokenId).collect();
-    batch.push(&ids, 0, &pages(), true);
+    batch.push(&ids, 0, 1, [PageList::whole(&pages())]);
     for (step, id) in prompt.greedy_ids[..prompt.greedy_ids.len() - 1].iter().enumerate() {
-        batch.push(&[TokenId(*id)], prompt.ids.len() + step, &pages(), true);
+        batch.push(&[TokenId(*id)], prompt.ids.len() + step, 1, [PageList::whole(&pages())]);
     }
     let mut logits = Logits::new();
     runner.execute(&batch, &mut logits).unwrap();

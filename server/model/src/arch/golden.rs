@@ -11,7 +11,7 @@ use super::Trace;
 use crate::config::RopePairs;
 use crate::dense::DenseRunner;
 use crate::load::{LoadOptions, load_dense};
-use crate::runner::{Batch, Logits, ModelRunner};
+use crate::runner::{Batch, Logits, ModelRunner, PageList};
 
 /// The recommended bound on any f32 difference.
 const TOLERANCE: f32 = 2e-4;
@@ -24,7 +24,7 @@ pub(super) fn fixture(name: &str) -> PathBuf {
 
 pub(super) fn runner(path: &Path, options: LoadOptions<'_>) -> DenseRunner {
     let (mut runner, _) = load_dense(path, options).expect("the model loads");
-    runner.allocate(PAGES).expect("small");
+    runner.allocate(&[PAGES]).expect("small");
     runner
 }
 
@@ -93,7 +93,7 @@ fn whole(prompt: &[TokenId], probes: &[usize]) -> Batch {
     let mut batch = Batch::default();
     let mut start = 0;
     for probe in probes {
-        batch.push(&prompt[start..=*probe], start, &pages(), true);
+        batch.push(&prompt[start..=*probe], start, 1, [PageList::whole(&pages())]);
         start = probe + 1;
     }
     assert_eq!(start, prompt.len());
@@ -181,11 +181,11 @@ fn check_chunked(runner: &mut DenseRunner, golden: &Golden, prompt: usize) {
         let mut batch = Batch::default();
         let mut from = start;
         for probe in probes.iter().filter(|probe| (start..end).contains(probe)) {
-            batch.push(&ids[from..=*probe], from, &pages(), true);
+            batch.push(&ids[from..=*probe], from, 1, [PageList::whole(&pages())]);
             from = probe + 1;
         }
         if from < end {
-            batch.push(&ids[from..end], from, &pages(), false);
+            batch.push(&ids[from..end], from, 0, [PageList::whole(&pages())]);
         }
         runner.execute(&batch, &mut logits).unwrap();
         found.extend((0..logits.rows()).flat_map(|row| logits.row(row).to_vec()));
@@ -203,7 +203,7 @@ pub(super) fn continue_greedily(
     let mut sampler = crate::Sampler::new(crate::SamplingParams::default(), 0);
     let mut logits = Logits::new();
     let mut batch = Batch::default();
-    batch.push(ids, 0, &pages(), true);
+    batch.push(ids, 0, 1, [PageList::whole(&pages())]);
     let (mut tokens, mut rows) = (Vec::new(), Vec::new());
     for step in 0..steps {
         runner.execute(&batch, &mut logits).unwrap();
@@ -211,7 +211,7 @@ pub(super) fn continue_greedily(
         let token = sampler.sample(logits.row(0)).unwrap().token;
         tokens.push(token);
         batch.clear();
-        batch.push(&[token], ids.len() + step, &pages(), true);
+        batch.push(&[token], ids.len() + step, 1, [PageList::whole(&pages())]);
     }
     (tokens, rows)
 }

@@ -6,9 +6,9 @@ use kernels::KernelPath;
 use types::{PageId, TokenId};
 
 use super::convert::{GgufFile, Kind};
-use super::golden::{Golden, continue_greedily, fixture, runner};
+use super::golden::{Golden, continue_greedily, fixture, pages, runner};
 use crate::load::LoadOptions;
-use crate::runner::{Batch, Logits, ModelRunner};
+use crate::runner::{Batch, Logits, ModelRunner, PageList};
 use crate::{Sampler, SamplingParams};
 
 const STEPS: usize = 12;
@@ -42,7 +42,7 @@ fn run_together(
     chunks: &[&[usize]],
 ) -> Vec<Vec<f32>> {
     let mut runner = runner(path, options);
-    runner.allocate(200).unwrap();
+    runner.allocate(&[200]).unwrap();
     let page = |request: usize, index: usize| PageId((index * prompts.len() + request) as u32);
     let mut requests: Vec<Request> = prompts
         .iter()
@@ -70,7 +70,12 @@ fn run_together(
             let end = request.ids.len().min(request.computed + chunk);
             let last = end == request.ids.len();
             let tokens = &request.ids[request.computed..end];
-            batch.push(tokens, request.computed, &request.pages, last);
+            batch.push(
+                tokens,
+                request.computed,
+                usize::from(last),
+                [PageList::whole(&request.pages)],
+            );
             request.computed = end;
             if last {
                 served.push(at);
@@ -126,5 +131,40 @@ fn quantised_models_do_not_depend_on_batch_chunks_or_threads() {
     for (kind, name) in [(Kind::Q4_1, "tiny-llama"), (Kind::Q4_0, "tiny-qwen3")] {
         let file = GgufFile::convert(name, kind, "invariance");
         check(&file.0, &prompts(name));
+    }
+}
+
+/// Logits of inner positions are those that a slice ending there gives, and chunks of any size
+/// may want any number of them.
+#[test]
+fn logits_of_inner_positions_do_not_depend_on_where_a_slice_ends() {
+    let name = "tiny-llama3-rope";
+    let ids = &prompts(name)[2];
+    let pages = pages();
+    let logits_of = |kernel_path, plan: &[(usize, usize)]| {
+        let mut runner =
+            runner(&fixture(name), LoadOptions { threads: 2, kernel_path, ..Default::default() });
+        let (mut logits, mut rows, mut start) = (Logits::new(), Vec::new(), 0);
+        for &(len, wanted) in plan.iter().cycle() {
+            let len = len.min(ids.len() - start);
+            if len == 0 {
+                return rows;
+            }
+            let mut batch = Batch::default();
+            let tokens = &ids[start..start + len];
+            batch.push(tokens, start, wanted.min(len), [PageList::whole(&pages)]);
+            runner.execute(&batch, &mut logits).unwrap();
+            rows.extend((0..logits.rows()).map(|row| bits(logits.row(row))));
+            start += len;
+        }
+        unreachable!("a cycle does not end");
+    };
+    for kernel_path in [KernelPath::Detect, KernelPath::Reference] {
+        let every = logits_of(kernel_path, &[(1, 1)]);
+        assert_eq!(every.len(), ids.len());
+        assert!(logits_of(kernel_path, &[(1000, 1000)]) == every, "whole");
+        assert!(logits_of(kernel_path, &[(7, 7), (1, 1), (30, 30)]) == every, "chunks");
+        let last = logits_of(kernel_path, &[(1000, 40)]);
+        assert!(last == every[ids.len() - 40..], "the last 40");
     }
 }

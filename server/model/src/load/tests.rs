@@ -146,10 +146,10 @@ fn shards_load_like_one_file() {
     std::fs::remove_file(folder.0.join("model.safetensors")).unwrap();
     let logits = |path: &Path| {
         let mut loaded = load(path, LoadOptions::default()).unwrap();
-        loaded.runner.allocate(1).unwrap();
+        loaded.runner.allocate(&[1]).unwrap();
         let mut batch = crate::Batch::default();
         let ids: Vec<_> = (5..15).map(types::TokenId).collect();
-        batch.push(&ids, 0, &[types::PageId(0)], true);
+        batch.push(&ids, 0, 1, [crate::PageList::whole(&[types::PageId(0)])]);
         let mut logits = crate::Logits::new();
         loaded.runner.execute(&batch, &mut logits).unwrap();
         logits

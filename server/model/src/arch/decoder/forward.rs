@@ -5,7 +5,7 @@ use kernels::{
     dequantize_row, paged_attention, rms_norm, rms_norm_in_place, rope, silu_mul,
 };
 use memory_pool::DevicePool;
-use types::TokenId;
+use types::{PoolId, TokenId};
 
 use super::{Decoder, Embedding, Layer, Rows, Scratch};
 use crate::config::{ModelConfig, RopePairs};
@@ -29,7 +29,7 @@ struct Step<'a> {
     config: &'a ModelConfig,
     attention: AttentionShape,
     sequences: &'a [AttentionSequence<'a>],
-    slices: &'a [Slice],
+    batch: &'a Batch,
     positions: &'a [u32],
     table: &'a RopeTable,
     threads: &'a ThreadPool,
@@ -49,11 +49,11 @@ impl Decoder {
         let Scratch { rows, positions, pages } = &mut self.scratch;
         positions.clear();
         pages.clear();
-        for slice in &batch.slices {
+        for (at, slice) in batch.slices.iter().enumerate() {
             positions.extend((slice.start..slice.end()).map(|position| position as u32));
-            pages.extend(slice.pages.iter().map(|page| page.0));
+            pages.extend(batch.pages(at, PoolId(0)).pages.iter().map(|page| page.0));
         }
-        let sequences = sequences(&batch.slices, pages);
+        let sequences = sequences(batch, pages);
         let furthest = batch.slices.iter().map(Slice::end).max().unwrap_or(0);
         let step = Step {
             config,
@@ -63,7 +63,7 @@ impl Decoder {
                 path: self.path,
             },
             sequences: &sequences,
-            slices: &batch.slices,
+            batch,
             positions,
             table: self.rotary.table(furthest),
             threads,
@@ -157,12 +157,14 @@ impl Layer {
     }
 }
 
-fn sequences<'a>(slices: &[Slice], pages: &'a [u32]) -> Vec<AttentionSequence<'a>> {
+fn sequences<'a>(batch: &Batch, pages: &'a [u32]) -> Vec<AttentionSequence<'a>> {
     let mut rest = pages;
-    slices
+    batch
+        .slices
         .iter()
-        .map(|slice| {
-            let (own, others) = rest.split_at(slice.pages.len());
+        .enumerate()
+        .map(|(at, slice)| {
+            let (own, others) = rest.split_at(batch.pages(at, PoolId(0)).pages.len());
             rest = others;
             AttentionSequence {
                 first_row: slice.first,
@@ -178,23 +180,24 @@ fn sequences<'a>(slices: &[Slice], pages: &'a [u32]) -> Vec<AttentionSequence<'a
 fn store(layer: usize, step: &Step<'_>, key: &[f32], value: &[f32], pool: &mut DevicePool) {
     let row = step.config.kv_heads * step.config.head_dim;
     let page_tokens = pool.layout().page_tokens;
-    for slice in step.slices {
+    for (at, slice) in step.batch.slices.iter().enumerate() {
+        let pages = step.batch.pages(at, PoolId(0));
         for (index, position) in (slice.first..).zip(slice.start..slice.end()) {
             let rows = index * row..(index + 1) * row;
-            let page = slice.pages[position / page_tokens];
+            let page = pages.page_of(position, page_tokens);
             let slot = position % page_tokens;
             pool.write(page, layer, slot, &key[rows.clone()], &value[rows]);
         }
     }
 }
 
-/// Moves the last row of each slice that wants logits to the front, and drops the rest.
+/// Moves the rows that want logits to the front, in their order, and drops the rest.
 fn keep_wanted(slices: &[Slice], hidden: usize, rows: &mut Vec<f32>) {
     let mut kept = 0;
-    for slice in slices.iter().filter(|slice| slice.logits) {
-        let last = slice.first + slice.len - 1;
-        rows.copy_within(last * hidden..(last + 1) * hidden, kept * hidden);
-        kept += 1;
+    for slice in slices {
+        let end = slice.first + slice.len;
+        rows.copy_within((end - slice.logits) * hidden..end * hidden, kept * hidden);
+        kept += slice.logits;
     }
     rows.truncate(kept * hidden);
 }

@@ -86,6 +86,7 @@ impl Generation {
                 permit,
                 prompt,
                 sampling,
+                constraint: None,
                 max_tokens,
                 stop_tokens: common.stop_tokens.clone(),
                 sink: Box::new(outlet.sink(index, assembler, common.streaming)),

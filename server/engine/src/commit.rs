@@ -87,7 +87,7 @@ impl Core {
             token: sampled.token,
             index: request.generated() - 1,
             logprob: sampled.logprob,
-            top: &sampled.top,
+            top: request.sampler.top(),
             now,
             finish,
         };

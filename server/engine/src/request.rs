@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use admission::{PrefillDebt, QueuePermit};
 use kv_cache::PageTable;
-use model::{Sampler, SamplingParams};
+use model::{Constraint, Sampler, SamplingParams};
 use types::{RequestId, Time, TokenId};
 
 use crate::output::{Finish, Outcome, RequestEnd, Sink, Stage, Timings, TokenEvent, Verdict};
@@ -20,6 +20,9 @@ pub struct Submission {
     pub prompt: Vec<TokenId>,
     /// How its tokens are chosen.
     pub sampling: SamplingParams,
+    /// What the answer must look like, where it must look like something; then `stop_tokens` must
+    /// not be empty, or it could not end.
+    pub constraint: Option<Box<dyn Constraint>>,
     /// Most tokens to generate; at least 1.
     pub max_tokens: usize,
     /// Tokens that end the answer; empty to ignore them.
@@ -94,15 +97,20 @@ pub(crate) struct Computed {
 }
 
 impl Request {
-    /// A waiting request. Times that run backwards are clamped, so that phases add up.
+    /// A waiting request for a model of `vocab` tokens. Times that run backwards are clamped, so that phases add up.
     pub(crate) fn new(
         submission: Submission,
         seq: u64,
         table: PageTable,
+        vocab: usize,
         seed: u64,
         now: Time,
     ) -> Self {
         let Submission { id, permit, prompt, sampling, max_tokens, stop_tokens, .. } = submission;
+        // The id sets two requests without a seed apart.
+        let seed = seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let constraint = submission.constraint;
+        let sampler = Sampler::new(sampling, &stop_tokens, constraint, &prompt, vocab, seed);
         let tokenized = submission.tokenized.max(submission.arrived);
         let timings = Timings {
             arrived: submission.arrived,
@@ -120,8 +128,7 @@ impl Request {
             prompt_tokens: prompt.len(),
             tokens: prompt,
             table,
-            // The id sets two requests without a seed apart.
-            sampler: Sampler::new(sampling, seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            sampler,
             sink: submission.sink,
             timings,
             max_tokens,

@@ -179,7 +179,8 @@ impl Core {
 
     fn accept(&mut self, submission: Submission) {
         let (seq, table) = (self.scheduler.next_seq(), self.scheduler.pools.table());
-        let request = Request::new(submission, seq, table, self.seed, self.clock.last());
+        let (vocab, now) = (self.shared.vocab, self.clock.last());
+        let request = Request::new(submission, seq, table, vocab, self.seed, now);
         self.scheduler.enqueue(request);
     }
 

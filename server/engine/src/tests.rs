@@ -160,6 +160,7 @@ fn submission(
         permit,
         prompt: prompt.iter().copied().map(TokenId).collect(),
         sampling: SamplingParams::default(),
+        constraint: None,
         max_tokens,
         stop_tokens: Vec::new(),
         sink: Box::new(Collect { tokens: Vec::new(), first, end }),

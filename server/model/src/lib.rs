@@ -24,5 +24,7 @@ pub use load::{
 pub use runner::{
     Batch, KernelUse, Logits, ModelRunner, ModelSpec, PageList, PoolSpec, RunError, Slice,
 };
-pub use sampler::{Sampled, Sampler, SamplingParams};
+pub use sampler::{
+    Constraint, ConstraintError, Sampled, Sampler, SamplingParams, Scorer, TokenMask,
+};
 pub use weights::WeightsError;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use types::{PageId, PoolId, TokenId};
 
+use crate::sampler::ConstraintError;
+
 /// What a loaded model is and needs; fixed for the life of the runner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelSpec {
@@ -322,6 +324,9 @@ pub enum RunError {
         /// `NaN`, `inf` or `-inf`.
         value: String,
     },
+    /// The request's constraint failed or leaves no token.
+    #[error("the constraint of the answer: {0}")]
+    Constraint(ConstraintError),
     /// The back-end failed (or a failure was injected).
     #[error("{0}")]
     Backend(String),

@@ -1,22 +1,47 @@
-//! From a row of logits to a token: greedy, temperature, top-k, top-p, log-probabilities.
+//! From a row of logits to a token.
 //!
 //! A sampler belongs to one request and owns its randomness, so that what runs beside the request
-//! never changes its tokens. Stop conditions and penalties are not here.
+//! never changes its tokens. The order of operations is part of what the parameters mean:
+//!
+//! 1. Log-probabilities, where asked for, are of the row as the model gave it.
+//! 2. `repetition_penalty` on every token of the prompt and the answer: positive logits are
+//!    divided by it, others multiplied.
+//! 3. `presence_penalty`, and `frequency_penalty` times the count, are subtracted for tokens of the
+//!    answer.
+//! 4. `logit_bias` is added.
+//! 5. The constraint's mask; then, up to `min_tokens`, the stop tokens are taken out. Where the
+//!    constraint leaves nothing but stop tokens, they stay in.
+//! 6. Greedy: the likeliest token, the lowest of equals. Otherwise temperature, then `top_k`, then
+//!    `top_p` of what is left, then `min_p` relative to the likeliest, then one draw.
+//!
+//! Work: greedy without 1 to 5 is a pass over the row. Steps 2 to 5 copy the row once. `top_k` and
+//! `min_p` take one more pass and weigh only what they keep; `top_p` (and a draw among all tokens)
+//! weighs the row and sorts no more than the nucleus needs. Memory is kept from token to token.
+//!
+//! Stop strings and the length are not here.
 
-use std::cmp::Ordering;
+mod constraint;
+mod history;
+mod random;
+mod score;
+mod select;
 
-use kernels::{all_finite, argmax, log_sum_exp, softmax};
+use kernels::{all_finite, argmax};
 use types::TokenId;
 
 use crate::runner::RunError;
+pub use constraint::{Constraint, ConstraintError, TokenMask};
+use history::History;
+use random::SplitMix;
+pub use score::Scorer;
+use select::Draw;
 
 /// Below this a temperature means greedy: dividing by it would only overflow.
 const MIN_TEMPERATURE: f32 = 1e-5;
-/// How many candidates are sorted first in search of the `top_p` mass; four times as many next.
-const FIRST_NUCLEUS: usize = 256;
 
-/// How to choose the next token. `Default` is greedy without log-probabilities.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// How to choose the next token. `Default` is greedy without log-probabilities, with everything
+/// else off. A value that is not a finite number turns its parameter off.
+#[derive(Debug, Clone, PartialEq)]
 pub struct SamplingParams {
     /// Divides the logits; zero (or anything not above 1e-5) means greedy.
     pub temperature: f32,
@@ -25,6 +50,20 @@ pub struct SamplingParams {
     /// Only the fewest most likely tokens whose probabilities reach this take part. Anything
     /// outside `0.0..1.0` means all; the most likely token always takes part.
     pub top_p: f32,
+    /// Only tokens at least this many times as probable as the most likely one take part; 0 means
+    /// all. Above 1 counts as 1.
+    pub min_p: f32,
+    /// Makes tokens of the prompt and the answer less likely above 1, more likely below; 1 (or
+    /// anything not above 0) is off.
+    pub repetition_penalty: f32,
+    /// Subtracted from the logit of every token of the answer.
+    pub presence_penalty: f32,
+    /// Subtracted from the logit of every token of the answer, as often as it occurs there.
+    pub frequency_penalty: f32,
+    /// Added to the logits of these tokens; those past the vocabulary are ignored.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// Stop tokens are not chosen before the answer has this many tokens.
+    pub min_tokens: usize,
     /// Start of the random numbers; `None` takes the seed that the caller of [`Sampler::new`]
     /// gives.
     pub seed: Option<u64>,
@@ -32,154 +71,227 @@ pub struct SamplingParams {
     pub logprobs: Option<u8>,
 }
 
+impl Default for SamplingParams {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
+            min_tokens: 0,
+            seed: None,
+            logprobs: None,
+        }
+    }
+}
+
 impl SamplingParams {
-    /// Whether the most likely token is always chosen.
+    /// Whether the most likely token is always chosen, after penalties, biases and masks.
     #[must_use]
     pub fn is_greedy(&self) -> bool {
         self.temperature.is_nan() || self.temperature <= MIN_TEMPERATURE || self.top_k == 1
     }
+
+    /// Whether the repetition penalty changes anything.
+    fn repeats(&self) -> bool {
+        self.repetition_penalty > 0.0 && self.repetition_penalty != 1.0
+    }
+
+    /// Whether any penalty looks at the tokens of the answer.
+    fn penalises(&self) -> bool {
+        self.repeats() || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+
+    /// With everything that is not a number turned off.
+    fn sound(mut self) -> Self {
+        let finite = |value: f32, off: f32| if value.is_finite() { value } else { off };
+        self.top_p = finite(self.top_p, 1.0);
+        self.min_p = finite(self.min_p, 0.0).min(1.0);
+        self.repetition_penalty = finite(self.repetition_penalty, 1.0);
+        self.presence_penalty = finite(self.presence_penalty, 0.0);
+        self.frequency_penalty = finite(self.frequency_penalty, 0.0);
+        self.logit_bias.retain(|(_, bias)| bias.is_finite());
+        self
+    }
 }
 
-/// A chosen token. Log-probabilities are natural logarithms of the model's own distribution:
-/// before temperature and truncation.
-#[derive(Debug, Clone, PartialEq)]
+/// A chosen token.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampled {
     /// The token.
     pub token: TokenId,
-    /// Its log-probability, where [`SamplingParams::logprobs`] asked.
+    /// The natural logarithm of its probability in the model's own distribution, where
+    /// [`SamplingParams::logprobs`] asked.
     pub logprob: Option<f32>,
-    /// The most likely tokens, most likely first, where asked; may not hold `token`.
-    pub top: Vec<(TokenId, f32)>,
 }
 
 /// Draws the tokens of one request.
-#[derive(Debug, Clone)]
 pub struct Sampler {
     params: SamplingParams,
+    vocab: usize,
+    /// Sorted, distinct, in the vocabulary.
+    stop_tokens: Vec<TokenId>,
+    constraint: Option<Box<dyn Constraint>>,
+    history: History,
     random: SplitMix,
-    /// Reused candidate list: (logit, id).
-    candidates: Vec<(f32, u32)>,
-    /// Reused: each token's probability at the temperature.
-    shares: Vec<f32>,
+    /// Tokens chosen so far.
+    chosen: usize,
+    /// Reused: the row after penalties, biases and masks.
+    shaped: Vec<f32>,
+    draw: Draw,
+    scorer: Scorer,
+}
+
+impl std::fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sampler")
+            .field("params", &self.params)
+            .field("constrained", &self.constraint.is_some())
+            .field("chosen", &self.chosen)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Sampler {
-    /// A sampler that starts at `params.seed`, or at `fallback_seed` where there is none.
+    /// A sampler of rows of `vocab` logits for a request with this prompt, which `stop_tokens`
+    /// end. It starts at `params.seed`, or at `fallback_seed` where there is none.
     #[must_use]
-    pub fn new(params: SamplingParams, fallback_seed: u64) -> Self {
-        let random = SplitMix(params.seed.unwrap_or(fallback_seed));
-        Self { params, random, candidates: Vec::new(), shares: Vec::new() }
+    pub fn new(
+        params: SamplingParams,
+        stop_tokens: &[TokenId],
+        constraint: Option<Box<dyn Constraint>>,
+        prompt: &[TokenId],
+        vocab: usize,
+        fallback_seed: u64,
+    ) -> Self {
+        let params = params.sound();
+        let mut stop_tokens: Vec<TokenId> =
+            stop_tokens.iter().copied().filter(|token| token.index() < vocab).collect();
+        stop_tokens.sort_unstable();
+        stop_tokens.dedup();
+        Self {
+            random: SplitMix(params.seed.unwrap_or(fallback_seed)),
+            history: History::new(&params, prompt, vocab),
+            params,
+            vocab,
+            stop_tokens,
+            constraint,
+            chosen: 0,
+            shaped: Vec::new(),
+            draw: Draw::default(),
+            scorer: Scorer::default(),
+        }
     }
 
-    /// Chooses a token. Takes exactly one random number unless greedy, so the n-th token of a
-    /// request depends on the seed, on n and on its logits only.
+    /// Chooses a token and goes on behind it. Takes exactly one random number unless greedy, so
+    /// the n-th token of a request depends on the seed, on n, on its logits and on its own earlier
+    /// tokens only.
     ///
     /// # Errors
-    /// [`RunError::NonFinite`] where a logit is not finite; [`RunError::Backend`] where there are
-    /// no logits at all.
+    /// [`RunError::NonFinite`] where a logit is not finite; [`RunError::Constraint`] where the
+    /// constraint fails or leaves no token; [`RunError::Backend`] where the row is not as long as
+    /// the vocabulary.
     pub fn sample(&mut self, logits: &[f32]) -> Result<Sampled, RunError> {
+        if logits.len() != self.vocab {
+            let (found, vocab) = (logits.len(), self.vocab);
+            return Err(RunError::Backend(format!("{found} logits of a vocabulary of {vocab}")));
+        }
         let best = finite_argmax(logits)?;
-        let token = if self.params.is_greedy() { best } else { self.draw(logits, best) };
-        let mut sampled = Sampled { token: TokenId(token), logprob: None, top: Vec::new() };
-        if let Some(wanted) = self.params.logprobs {
-            let normaliser = log_sum_exp(logits);
-            let logprob = |logit: f32| logit - normaliser;
-            sampled.logprob = Some(logprob(logits[token as usize]));
-            self.take_most_likely(logits, usize::from(wanted));
-            sampled.top =
-                self.candidates.iter().map(|&(logit, id)| (TokenId(id), logprob(logit))).collect();
-        }
-        Ok(sampled)
+        let token = if self.shape(logits)? {
+            let best = argmax(&self.shaped).filter(|&best| self.shaped[best].is_finite());
+            let best = best.and_then(|best| u32::try_from(best).ok());
+            let none = || ConstraintError("no token of the vocabulary is allowed".to_owned());
+            let best = best.ok_or_else(none).map_err(RunError::Constraint)?;
+            self.choose(None, best)
+        } else {
+            self.choose(Some(logits), best)
+        };
+        self.scorer.clear();
+        let most = self.params.logprobs;
+        let logprob = most.map(|most| self.scorer.score_finite(logits, token, most)).transpose()?;
+        self.accept(token)?;
+        Ok(Sampled { token, logprob })
     }
 
-    fn draw(&mut self, logits: &[f32], best: u32) -> u32 {
+    /// The most likely tokens of the last row, where [`SamplingParams::logprobs`] asked, most
+    /// likely first; may not hold the chosen one.
+    #[must_use]
+    pub fn top(&self) -> &[(TokenId, f32)] {
+        self.scorer.top()
+    }
+
+    /// Writes the row as penalties, biases and masks leave it into `shaped`. `false`: they change
+    /// nothing, and `shaped` holds nothing.
+    fn shape(&mut self, logits: &[f32]) -> Result<bool, RunError> {
+        let stops = &self.stop_tokens;
+        let suppress = self.chosen < self.params.min_tokens && !stops.is_empty();
+        let ends = |constraint: &dyn Constraint| constraint.is_complete() && !stops.is_empty();
+        let (complete, mask) = match &mut self.constraint {
+            Some(constraint) if ends(&**constraint) => (true, None),
+            Some(constraint) => (false, constraint.mask().map_err(RunError::Constraint)?),
+            None => (false, None),
+        };
+        let sparse = !self.history.is_empty() || !self.params.logit_bias.is_empty();
+        if !sparse && !suppress && !complete && mask.is_none() {
+            return Ok(false);
+        }
+        let row = &mut self.shaped;
+        row.clear();
+        row.extend_from_slice(logits);
+        self.history.penalise(row, &self.params);
+        for (token, bias) in &self.params.logit_bias {
+            if let Some(logit) = row.get_mut(token.index()) {
+                *logit += bias;
+            }
+        }
+        if complete {
+            // The stop tokens are sorted: what lies between them goes.
+            let mut from = 0;
+            for stop in stops {
+                row[from..stop.index()].fill(f32::NEG_INFINITY);
+                from = stop.index() + 1;
+            }
+            row[from..].fill(f32::NEG_INFINITY);
+            return Ok(true);
+        }
+        if let Some(mask) = mask {
+            mask.apply(row);
+        }
+        let only_stops = |mask: &TokenMask| {
+            mask.count() == stops.iter().filter(|stop| mask.allows(**stop)).count()
+        };
+        if suppress && !mask.is_some_and(only_stops) {
+            for stop in stops {
+                row[stop.index()] = f32::NEG_INFINITY;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Chooses from `row`, or from the shaped row where there is none.
+    fn choose(&mut self, row: Option<&[f32]>, best: u32) -> TokenId {
+        if self.params.is_greedy() {
+            return TokenId(best);
+        }
         let uniform = self.random.next_unit();
-        let (scale, top) = (1.0 / self.params.temperature, logits[best as usize]);
-        self.shares.clear();
-        self.shares.extend(logits.iter().map(|logit| (logit - top) * scale));
-        softmax(&mut self.shares);
-        let cut = (0.0..1.0).contains(&self.params.top_p).then(|| f64::from(self.params.top_p));
-        let k = match self.params.top_k as usize {
-            0 => logits.len(),
-            k => k.min(logits.len()),
-        };
-        if k == logits.len() && cut.is_none() {
-            return pick(&self.shares, 0..logits.len() as u32, uniform).unwrap_or(best);
-        }
-        if k < logits.len() {
-            self.take_most_likely(logits, k);
-        } else {
-            self.take_likely(logits, cut.unwrap_or(1.0));
-        }
-        if let Some(cut) = cut {
-            self.cut_nucleus(cut, k < logits.len());
-        }
-        let ids = self.candidates.iter().map(|(_, id)| *id);
-        pick(&self.shares, ids, uniform).unwrap_or(best)
+        let row = row.unwrap_or(&self.shaped);
+        TokenId(self.draw.draw(row, best, &self.params, uniform))
     }
 
-    /// Leaves in `candidates`, in any order, every token that can be among the most likely ones
-    /// that hold `cut` of the mass.
-    fn take_likely(&mut self, logits: &[f32], cut: f64) {
-        // All tokens below this share hold less than `1 - cut` together. Half of it leaves room
-        // for the rounding of shares.
-        let least = ((1.0 - cut) / logits.len() as f64 * 0.5) as f32;
-        self.candidates.clear();
-        let all = logits.iter().zip(&self.shares).zip(0..);
-        let likely = all.filter(|((_, share), _)| **share >= least);
-        self.candidates.extend(likely.map(|((logit, _), id)| (*logit, id)));
-    }
-
-    /// Leaves the fewest most likely candidates that hold `cut` of the mass: of the candidates'
-    /// own where `narrowed` (by `top_k`), else of the whole distribution's.
-    fn cut_nucleus(&mut self, cut: f64, narrowed: bool) {
-        let shares = &self.shares;
-        let share = |id: u32| f64::from(shares[id as usize]);
-        let total: f64 = if narrowed {
-            self.candidates.iter().map(|(_, id)| share(*id)).sum()
-        } else {
-            shares.iter().map(|share| f64::from(*share)).sum()
-        };
-        let (mut sorted, mut mass) = (0, 0.0);
-        let mut part = FIRST_NUCLEUS;
-        while sorted < self.candidates.len() {
-            // Only as much as is needed gets sorted.
-            let rest = &mut self.candidates[sorted..];
-            let part_len = part.min(rest.len());
-            if part_len < rest.len() {
-                rest.select_nth_unstable_by(part_len - 1, more_likely);
+    fn accept(&mut self, token: TokenId) -> Result<(), RunError> {
+        self.chosen += 1;
+        self.history.add(token);
+        match &mut self.constraint {
+            Some(constraint) if self.stop_tokens.binary_search(&token).is_err() => {
+                constraint.accept(token).map_err(RunError::Constraint)
             }
-            rest[..part_len].sort_unstable_by(more_likely);
-            for (index, (_, id)) in rest[..part_len].iter().enumerate() {
-                mass += share(*id);
-                if mass >= cut * total {
-                    return self.candidates.truncate(sorted + index + 1);
-                }
-            }
-            sorted += part_len;
-            part *= 4;
+            Some(_) | None => Ok(()),
         }
     }
-
-    /// Leaves the `n` most likely tokens in `candidates`, most likely first, lowest id first among
-    /// equals.
-    fn take_most_likely(&mut self, logits: &[f32], n: usize) {
-        self.candidates.clear();
-        if n == 0 {
-            return;
-        }
-        let all = logits.iter().zip(0..).map(|(&logit, id)| (logit, id));
-        self.candidates.extend(all);
-        if n < self.candidates.len() {
-            self.candidates.select_nth_unstable_by(n - 1, more_likely);
-            self.candidates.truncate(n);
-        }
-        self.candidates.sort_unstable_by(more_likely);
-    }
-}
-
-fn more_likely(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
-    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
 
 /// The lowest index of the largest logit.
@@ -191,36 +303,6 @@ fn finite_argmax(logits: &[f32]) -> Result<u32, RunError> {
     }
     let best = argmax(logits).and_then(|best| u32::try_from(best).ok());
     best.ok_or_else(|| RunError::Backend("no logits to choose from".to_owned()))
-}
-
-/// Draws one of `ids` by share, in their order.
-fn pick(shares: &[f32], ids: impl Iterator<Item = u32> + Clone, uniform: f64) -> Option<u32> {
-    let share = |id: u32| f64::from(shares[id as usize]);
-    let total: f64 = ids.clone().map(share).sum();
-    let mut left = uniform * total;
-    ids.into_iter().find(|id| {
-        left -= share(*id);
-        left < 0.0
-    })
-}
-
-/// SplitMix64: small, seedable with any number, good enough to draw tokens with.
-#[derive(Debug, Clone)]
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Uniform in `0.0..1.0`.
-    fn next_unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
 }
 
 #[cfg(test)]

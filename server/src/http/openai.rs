@@ -195,6 +195,7 @@ impl Api {
                     top_p: generation.top_p,
                     seed: generation.seed_of(choice),
                     logprobs: generation.logprobs,
+                    ..SamplingParams::default()
                 },
                 max_tokens: budgets[choice / generation.n],
             });

@@ -121,6 +121,7 @@ fn sampling(dice: &mut Dice) -> SamplingParams {
         top_p: dice.pick(&[1.0, 0.9]),
         seed: Some(dice.next()),
         logprobs: dice.pick(&[None, Some(3)]),
+        ..SamplingParams::default()
     }
 }
 

@@ -105,7 +105,7 @@ pub(super) fn alone(
     let pages = (prompt.len() + count).div_ceil(options.page_tokens);
     runner.allocate(&[pages])?;
     let pages: Vec<_> = (0..u32::try_from(pages).expect("few pages")).map(PageId).collect();
-    let mut sampler = Sampler::new(sampling.clone(), 0);
+    let mut sampler = Sampler::new(sampling.clone(), &[], None, prompt, options.vocab, 0);
     let (mut batch, mut logits, mut computed) = (Batch::default(), Logits::new(), 0);
     for _ in 0..count {
         batch.clear();

@@ -225,6 +225,7 @@ impl World {
             permit,
             prompt: wish.prompt.clone(),
             sampling: wish.sampling.clone(),
+            constraint: None,
             max_tokens: wish.max_tokens,
             stop_tokens: wish.stop_tokens.clone(),
             sink: Box::new(client),

@@ -200,7 +200,8 @@ pub(super) fn continue_greedily(
     ids: &[TokenId],
     steps: usize,
 ) -> (Vec<TokenId>, Vec<f32>) {
-    let mut sampler = crate::Sampler::new(crate::SamplingParams::default(), 0);
+    let (params, vocab) = (crate::SamplingParams::default(), runner.spec().vocab);
+    let mut sampler = crate::Sampler::new(params, &[], None, ids, vocab, 0);
     let mut logits = Logits::new();
     let mut batch = Batch::default();
     batch.push(ids, 0, 1, [PageList::whole(&pages())]);

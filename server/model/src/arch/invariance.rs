@@ -56,7 +56,8 @@ fn run_together(
             rows: Vec::new(),
         })
         .collect();
-    let mut sampler = Sampler::new(SamplingParams::default(), 0);
+    let vocab = runner.spec().vocab;
+    let mut sampler = Sampler::new(SamplingParams::default(), &[], None, &[], vocab, 0);
     let mut logits = Logits::new();
     let mut batch = Batch::default();
     for step in 0.. {

@@ -3,18 +3,23 @@
 use super::*;
 
 /// A row of logits that looks like a model's: a few likely tokens and a long tail.
-fn row(vocab: usize, seed: u64) -> Vec<f32> {
+pub(super) fn row(vocab: usize, seed: u64) -> Vec<f32> {
     let mut random = SplitMix(seed);
     let normal = |random: &mut SplitMix| (0..12).map(|_| random.next_unit()).sum::<f64>() - 6.0;
     (0..vocab).map(|_| normal(&mut random) as f32 * 2.5).collect()
 }
 
 fn params(temperature: f32, top_k: u32, top_p: f32) -> SamplingParams {
-    SamplingParams { temperature, top_k, top_p, seed: Some(7), logprobs: None }
+    SamplingParams { temperature, top_k, top_p, seed: Some(7), ..SamplingParams::default() }
+}
+
+/// A sampler without prompt, stop tokens and constraint.
+fn plain(params: SamplingParams, vocab: usize, fallback: u64) -> Sampler {
+    Sampler::new(params, &[], None, &[], vocab, fallback)
 }
 
 fn tokens(params: &SamplingParams, rows: &[Vec<f32>], fallback: u64) -> Vec<u32> {
-    let mut sampler = Sampler::new(params.clone(), fallback);
+    let mut sampler = plain(params.clone(), rows[0].len(), fallback);
     rows.iter().map(|row| sampler.sample(row).unwrap().token.0).collect()
 }
 
@@ -24,8 +29,10 @@ fn rows(count: u64) -> Vec<Vec<f32>> {
 
 #[test]
 fn greedy_takes_the_lowest_of_equals() {
-    let mut sampler = Sampler::new(SamplingParams::default(), 0);
-    let mut pick = |logits: &[f32]| sampler.sample(logits).unwrap().token.0;
+    let pick = |logits: &[f32]| {
+        let mut sampler = plain(SamplingParams::default(), logits.len(), 0);
+        sampler.sample(logits).unwrap().token.0
+    };
     assert_eq!(pick(&[0.0, 3.0, 3.0]), 1);
     assert_eq!(pick(&[-2.0]), 0);
     assert_eq!(pick(&[-0.0, 0.0]), 0);
@@ -64,7 +71,7 @@ fn only_allowed_tokens_are_drawn() {
     let mut order: Vec<u32> = (0..700).collect();
     order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
     let check = |params: SamplingParams, allowed: usize| {
-        let mut sampler = Sampler::new(SamplingParams { seed: None, ..params }, 1);
+        let mut sampler = plain(SamplingParams { seed: None, ..params }, 700, 1);
         let mut seen = vec![0u32; 700];
         for _ in 0..4000 {
             seen[sampler.sample(&logits).unwrap().token.index()] += 1;
@@ -92,7 +99,7 @@ fn draws_follow_the_distribution() {
     let draws = 40_000;
     for (temperature, top_p) in [(1.0, 1.0), (0.7, 1.0), (2.0, 0.999_999)] {
         let mut sampler =
-            Sampler::new(SamplingParams { seed: None, ..params(temperature, 0, top_p) }, 99);
+            plain(SamplingParams { seed: None, ..params(temperature, 0, top_p) }, 64, 99);
         let mut seen = vec![0.0f64; logits.len()];
         for _ in 0..draws {
             seen[sampler.sample(&logits).unwrap().token.index()] += 1.0;
@@ -118,20 +125,22 @@ fn draws_follow_the_distribution() {
 fn logprobs_are_of_the_raw_distribution() {
     let logits = row(300, 5);
     let wanted = SamplingParams { logprobs: Some(4), ..params(3.0, 2, 0.5) };
-    let sampled = Sampler::new(wanted, 0).sample(&logits).unwrap();
+    let mut sampler = plain(wanted, 300, 0);
+    let sampled = sampler.sample(&logits).unwrap();
     let total: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
     let expect = |id: TokenId| (f64::from(logits[id.index()]).exp() / total).ln() as f32;
     assert!((sampled.logprob.unwrap() - expect(sampled.token)).abs() < 1e-5);
-    assert_eq!(sampled.top.len(), 4);
-    for pair in sampled.top.windows(2) {
+    assert_eq!(sampler.top().len(), 4);
+    for pair in sampler.top().windows(2) {
         assert!(pair[0].1 >= pair[1].1);
     }
-    for (id, logprob) in sampled.top {
+    for &(id, logprob) in sampler.top() {
         assert!((logprob - expect(id)).abs() < 1e-5);
     }
     let none = SamplingParams { logprobs: Some(0), ..SamplingParams::default() };
-    let sampled = Sampler::new(none, 0).sample(&logits).unwrap();
-    assert!(sampled.logprob.is_some() && sampled.top.is_empty());
+    let mut sampler = plain(none, 300, 0);
+    let sampled = sampler.sample(&logits).unwrap();
+    assert!(sampled.logprob.is_some() && sampler.top().is_empty());
 }
 
 #[test]
@@ -140,19 +149,21 @@ fn what_is_not_finite_is_an_error() {
         for at in [0, 5, 16, 39] {
             let mut logits = vec![0.5; 40];
             logits[at] = bad;
-            let error = Sampler::new(params(1.0, 0, 1.0), 0).sample(&logits).unwrap_err();
+            let error = plain(params(1.0, 0, 1.0), 40, 0).sample(&logits).unwrap_err();
             let expect = RunError::NonFinite { token: at as u32, value: bad.to_string() };
             assert_eq!(error, expect);
         }
     }
-    assert!(Sampler::new(SamplingParams::default(), 0).sample(&[]).is_err());
+    assert!(plain(SamplingParams::default(), 0, 0).sample(&[]).is_err());
+    let short = plain(SamplingParams::default(), 3, 0).sample(&[1.0]);
+    assert_eq!(short.unwrap_err().to_string(), "1 logits of a vocabulary of 3");
 }
 
 /// The nucleus is found among thousands of near equals too, where the first guess is too short.
 #[test]
 fn a_flat_distribution_has_a_wide_nucleus() {
     let logits: Vec<f32> = (0..5000).map(|i| (i % 7) as f32 * 1e-3).collect();
-    let mut sampler = Sampler::new(params(1.0, 0, 0.9), 0);
+    let mut sampler = plain(params(1.0, 0, 0.9), 5000, 0);
     let mut kinds = std::collections::HashSet::new();
     for _ in 0..300 {
         kinds.insert(sampler.sample(&logits).unwrap().token);

@@ -12,7 +12,7 @@ use engine::{AbortReason, Handle, Submission, SubmitError};
 use model::SamplingParams;
 use tokenizer::Tokenizer;
 use tokio::sync::mpsc;
-use types::{RequestId, Time, TokenId};
+use types::{Priority, RequestId, Time, TokenId};
 
 use assemble::Assembler;
 use sink::{Event, News, Outlet};
@@ -39,6 +39,10 @@ pub struct Common {
     pub stop_tokens: Vec<TokenId>,
     /// Strings that end an answer.
     pub stops: Vec<String>,
+    /// How much it matters against others.
+    pub priority: Priority,
+    /// Whose it is.
+    pub tenant: Option<Arc<str>>,
     /// Whether it is sent token by token.
     pub streaming: bool,
     /// When the request arrived.
@@ -85,6 +89,9 @@ impl Generation {
                 id,
                 permit,
                 prompt,
+                priority: common.priority,
+                tenant: common.tenant.clone(),
+                prompt_logprobs: false,
                 sampling,
                 constraint: None,
                 max_tokens,

@@ -86,8 +86,11 @@ impl World {
                 prop_assert!(self.uncached() > 0, "an empty queue refuses nothing for tokens");
                 prop_assert!(self.uncached() + own > self.tokens_bound());
             }
-            RejectReason::Draining | RejectReason::Unhealthy => {
-                prop_assert!(false, "nobody set a state");
+            RejectReason::Draining
+            | RejectReason::Unhealthy
+            | RejectReason::PriorityEvicted
+            | RejectReason::QueueTimeout => {
+                prop_assert!(false, "nothing here leads to {:?}", refusal.reason);
             }
         }
         Ok(())

@@ -16,16 +16,22 @@ pub enum RejectReason {
     Draining,
     /// The engine has failed.
     Unhealthy,
+    /// A better request took its place while it waited.
+    PriorityEvicted,
+    /// It waited longer than is allowed.
+    QueueTimeout,
 }
 
 impl RejectReason {
     /// Every reason, in declaration order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::QueueRequestsFull,
         Self::QueueTokensFull,
         Self::DrainTime,
         Self::Draining,
         Self::Unhealthy,
+        Self::PriorityEvicted,
+        Self::QueueTimeout,
     ];
 
     /// The label value of metrics, logs and error bodies.
@@ -37,6 +43,8 @@ impl RejectReason {
             Self::DrainTime => "drain_time",
             Self::Draining => "draining",
             Self::Unhealthy => "unhealthy",
+            Self::PriorityEvicted => "priority_evicted",
+            Self::QueueTimeout => "queue_timeout",
         }
     }
 
@@ -44,7 +52,11 @@ impl RejectReason {
     #[must_use]
     pub const fn is_overload(self) -> bool {
         match self {
-            Self::QueueRequestsFull | Self::QueueTokensFull | Self::DrainTime => true,
+            Self::QueueRequestsFull
+            | Self::QueueTokensFull
+            | Self::DrainTime
+            | Self::PriorityEvicted
+            | Self::QueueTimeout => true,
             Self::Draining | Self::Unhealthy => false,
         }
     }
@@ -55,7 +67,7 @@ impl RejectReason {
 pub struct Rejected {
     /// Why.
     pub reason: RejectReason,
-    /// When to come back: whole seconds, at least 1, from the drain estimate.
+    /// When to come back: whole seconds, at least 1.
     pub retry_after: Duration,
     /// What was measured against `limit`: requests, tokens or milliseconds, as the reason says.
     pub value: u64,
@@ -88,6 +100,17 @@ impl fmt::Display for Rejected {
             RejectReason::Unhealthy => {
                 write!(f, "The engine has failed and takes no new requests.")
             }
+            RejectReason::PriorityEvicted => write!(
+                f,
+                "The queue is full and a request of higher priority took this one's place: \
+                 {value} requests are waiting."
+            ),
+            RejectReason::QueueTimeout => write!(
+                f,
+                "The request waited {:.1} s for its turn and {:.1} s is the limit.",
+                value as f64 / 1000.0,
+                limit as f64 / 1000.0,
+            ),
         }?;
         if self.reason.is_overload() {
             write!(f, " Retry in {} s.", self.retry_after.as_secs())?;

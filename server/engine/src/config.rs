@@ -12,8 +12,8 @@ pub struct EngineConfig {
     pub max_batch_tokens: usize,
     /// Most prompt tokens of one request in one step; at least 1.
     pub prefill_chunk: usize,
-    /// Pages of every KV pool; at least 1.
-    pub pool_pages: usize,
+    /// Pages of each KV pool of the model, in the order of `PoolId`; at least 1 each.
+    pub pool_pages: Vec<usize>,
     /// Most submissions that may lie between the front door and the engine's next step.
     pub max_submissions: usize,
     /// Start of the randomness of requests that bring no seed.
@@ -42,6 +42,14 @@ pub enum ConfigError {
     /// More pages than a page id can name.
     #[error("pool_pages is {0} and must be below 2^32")]
     TooManyPages(usize),
+    /// As many page counts as pools are needed.
+    #[error("pool_pages has {given} entries and the model has {pools} pools")]
+    PoolCount {
+        /// Entries given.
+        given: usize,
+        /// Pools of the model.
+        pools: usize,
+    },
     /// The model declares no KV pool, or one with empty pages.
     #[error("the model declares no usable KV pool")]
     NoPool,
@@ -56,7 +64,7 @@ impl EngineConfig {
         let fields = [
             ("max_running", self.max_running),
             ("prefill_chunk", self.prefill_chunk),
-            ("pool_pages", self.pool_pages),
+            ("pool_pages", self.pool_pages.iter().copied().min().unwrap_or(0)),
             ("max_submissions", self.max_submissions),
         ];
         if let Some((field, _)) = fields.into_iter().find(|(_, value)| *value == 0) {
@@ -66,11 +74,15 @@ impl EngineConfig {
             let (max_batch_tokens, max_running) = (self.max_batch_tokens, self.max_running);
             return Err(ConfigError::BudgetBelowRunning { max_batch_tokens, max_running });
         }
-        if u32::try_from(self.pool_pages).is_err() {
-            return Err(ConfigError::TooManyPages(self.pool_pages));
+        if let Some(pages) = self.pool_pages.iter().find(|pages| u32::try_from(**pages).is_err()) {
+            return Err(ConfigError::TooManyPages(*pages));
         }
         if spec.pools.is_empty() || spec.pools.iter().any(|pool| pool.page_tokens == 0) {
             return Err(ConfigError::NoPool);
+        }
+        let (given, pools) = (self.pool_pages.len(), spec.pools.len());
+        if given != pools {
+            return Err(ConfigError::PoolCount { given, pools });
         }
         Ok(())
     }
@@ -78,8 +90,9 @@ impl EngineConfig {
     /// The most tokens, prompt and answer together, that one request may ever have.
     #[must_use]
     pub fn max_request_tokens(&self, spec: &ModelSpec) -> usize {
-        let pools = spec.pools.iter().map(|pool| pool.page_tokens.saturating_mul(self.pool_pages));
-        pools.chain([spec.max_context]).min().unwrap_or(0)
+        let pools = spec.pools.iter().zip(&self.pool_pages);
+        let held = pools.map(|(pool, pages)| pool.page_tokens.saturating_mul(*pages));
+        held.chain([spec.max_context]).min().unwrap_or(0)
     }
 }
 
@@ -95,7 +108,7 @@ mod tests {
             max_running: 4,
             max_batch_tokens: 4,
             prefill_chunk: 1,
-            pool_pages: 2,
+            pool_pages: vec![2],
             max_submissions: 1,
             seed: 0,
         };
@@ -106,7 +119,9 @@ mod tests {
         assert!(check(&bad).is_err_and(|text| text.contains("at least max_running, 4")));
         let bad = EngineConfig { prefill_chunk: 0, ..good.clone() };
         assert!(check(&bad).is_err_and(|text| text.contains("prefill_chunk is 0")));
-        let bad = EngineConfig { pool_pages: 1 << 32, ..good };
+        let bad = EngineConfig { pool_pages: vec![1 << 32], ..good.clone() };
         assert!(check(&bad).is_err_and(|text| text.contains("below 2^32")));
+        let bad = EngineConfig { pool_pages: vec![2, 2], ..good };
+        assert!(check(&bad).is_err_and(|text| text.contains("2 entries and the model has 1")));
     }
 }

@@ -24,6 +24,8 @@ pub enum AbortReason {
     ClientGone,
     /// The client reads slower than its bounded channel allows.
     SlowClient,
+    /// It ran longer than `EngineConfig::request_timeout` allows.
+    RunningTimeout,
     /// The drain's deadline passed.
     DrainDeadline,
     /// The process stops without draining.
@@ -41,15 +43,22 @@ pub enum Initiator {
 
 impl AbortReason {
     /// Every reason, in declaration order.
-    pub const ALL: [Self; 4] =
-        [Self::ClientGone, Self::SlowClient, Self::DrainDeadline, Self::Shutdown];
+    pub const ALL: [Self; 5] = [
+        Self::ClientGone,
+        Self::SlowClient,
+        Self::RunningTimeout,
+        Self::DrainDeadline,
+        Self::Shutdown,
+    ];
 
     /// Who is behind this reason.
     #[must_use]
     pub const fn initiator(self) -> Initiator {
         match self {
             Self::ClientGone => Initiator::Client,
-            Self::SlowClient | Self::DrainDeadline | Self::Shutdown => Initiator::Server,
+            Self::SlowClient | Self::RunningTimeout | Self::DrainDeadline | Self::Shutdown => {
+                Initiator::Server
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use admission::Rejected;
 use types::{RequestId, Time, TokenId};
 
 use crate::event::AbortReason;
@@ -69,6 +70,9 @@ pub enum Outcome {
     Length,
     /// Given up before completion.
     Aborted(Abort),
+    /// Refused while it waited: a better one took its place, or it waited too long. Nothing of it
+    /// was computed and its sink heard no token.
+    Rejected(Rejected),
     /// Something broke.
     Error(RequestError),
 }
@@ -118,6 +122,8 @@ pub struct RequestEnd {
     pub streaming: bool,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Tokens of the prompt whose KV was taken from the prefix cache when it was first scheduled.
+    pub cached_tokens: usize,
     /// Tokens generated, a stop token included.
     pub generated_tokens: usize,
     /// Tokens computed more than once, because of preemptions.

@@ -61,7 +61,7 @@ pub fn prepare(
     mut runner: Box<dyn ModelRunner>,
 ) -> Result<Prepared, PrepareError> {
     config.check(runner.spec())?;
-    runner.allocate(&vec![config.pool_pages; runner.spec().pools.len()])?;
+    runner.allocate(&config.pool_pages)?;
     Ok(Prepared { config, runner })
 }
 
@@ -152,11 +152,12 @@ impl Prepared {
         observer: Box<dyn Observer>,
         time: Box<dyn TimeSource>,
     ) -> (Core, Handle) {
-        let specs = self.runner.spec().pools.iter().map(|pool| PoolSpec {
+        let pools = self.runner.spec().pools.iter().zip(&self.config.pool_pages);
+        let specs = pools.map(|(pool, pages)| PoolSpec {
             name: pool.name,
             page_tokens: pool.page_tokens,
             page_bytes: Bytes(pool.page_bytes),
-            capacity: Pages(self.config.pool_pages as u64),
+            capacity: Pages(*pages as u64),
         });
         let pools = PoolSet::new(specs.collect());
         Core::new(self, pools, admission, observer, time)

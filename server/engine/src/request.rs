@@ -1,11 +1,12 @@
 //! One request: its tokens, its pages, and the one state machine that says where it is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{PrefillDebt, QueuePermit};
 use kv_cache::PageTable;
 use model::{Constraint, Sampler, SamplingParams};
-use types::{RequestId, Time, TokenId};
+use types::{Priority, RequestId, Time, TokenId};
 
 use crate::output::{Finish, Outcome, RequestEnd, Sink, Stage, Timings, TokenEvent, Verdict};
 use crate::stats::{Queue, QueueExit, QueueExitCause};
@@ -18,6 +19,12 @@ pub struct Submission {
     pub permit: QueuePermit,
     /// At least one token, each below the model's vocabulary.
     pub prompt: Vec<TokenId>,
+    /// How much it matters against others.
+    pub priority: Priority,
+    /// Whose it is, for fair shares; `None` is one tenant, that of everybody without a name.
+    pub tenant: Option<Arc<str>>,
+    /// Whether its sink wants the log-probability of every token of the prompt.
+    pub prompt_logprobs: bool,
     /// How its tokens are chosen.
     pub sampling: SamplingParams,
     /// What the answer must look like, where it must look like something; then `stop_tokens` must
@@ -266,6 +273,7 @@ impl Request {
             outcome,
             streaming: self.streaming,
             prompt_tokens: self.prompt_tokens,
+            cached_tokens: 0,
             generated_tokens: self.tokens.len() - self.prompt_tokens,
             recomputed_tokens: self.recomputed,
             preemptions: self.preemptions,

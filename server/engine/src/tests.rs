@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use admission::{AdmissionController, Limits};
 use model::{FakeOptions, FakeRunner, FakeTiming, SamplingParams};
-use types::{Clock, RequestId, Time, TokenId};
+use types::{Clock, Priority, RequestId, Time, TokenId};
 
 use crate::{
     Abort, AbortReason, EngineConfig, EngineState, Handle, Observer, Outcome, RequestEnd,
@@ -18,14 +18,16 @@ use crate::{
 /// Far longer than anything here takes; a hang fails instead of blocking.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-const CONFIG: EngineConfig = EngineConfig {
-    max_running: 4,
-    max_batch_tokens: 64,
-    prefill_chunk: 32,
-    pool_pages: 16,
-    max_submissions: 8,
-    seed: 0,
-};
+fn bounds() -> EngineConfig {
+    EngineConfig {
+        max_running: 4,
+        max_batch_tokens: 64,
+        prefill_chunk: 32,
+        pool_pages: vec![16],
+        max_submissions: 8,
+        seed: 0,
+    }
+}
 
 /// Sends what a sink hears.
 struct Collect {
@@ -118,7 +120,7 @@ impl Rig {
         };
         let admission = AdmissionController::new(limits, 1000.0);
         let runner = Box::new(FakeRunner::new(options));
-        let prepared = prepare(CONFIG, runner).expect("good bounds");
+        let prepared = prepare(bounds(), runner).expect("good bounds");
         let (handle, join) =
             prepared.spawn(Arc::clone(&admission), observer, clock).expect("a thread");
         Self { clock, admission, handle, join: Some(join), steps }
@@ -159,6 +161,9 @@ fn submission(
         id: RequestId(id),
         permit,
         prompt: prompt.iter().copied().map(TokenId).collect(),
+        priority: Priority::NORMAL,
+        tenant: None,
+        prompt_logprobs: false,
         sampling: SamplingParams::default(),
         constraint: None,
         max_tokens,
@@ -341,7 +346,7 @@ fn a_step_costs_the_same_however_many_wait() {
             ttft_objective: Duration::ZERO,
         };
         let admission = AdmissionController::new(limits, 1.0);
-        let config = EngineConfig { max_submissions: 20_000, ..CONFIG };
+        let config = EngineConfig { max_submissions: 20_000, ..bounds() };
         let runner = Box::new(FakeRunner::new(FakeOptions::default()));
         let prepared = prepare(config, runner).expect("good bounds");
         let (sender, _steps) = channel();
@@ -370,7 +375,7 @@ fn a_step_costs_the_same_however_many_wait() {
 #[test]
 fn the_warm_up_measures_the_second_step() {
     // 2 ms a step and 0.5 ms a token: 64 tokens take 34 ms.
-    let config = EngineConfig { prefill_chunk: 64, ..CONFIG };
+    let config = EngineConfig { prefill_chunk: 64, ..bounds() };
     let runner = Box::new(FakeRunner::new(FakeOptions::default()));
     let mut prepared = prepare(config, runner).expect("good bounds");
     let rate = prepared.warm_up(&mut Modelled(Time::ZERO)).expect("the fake model runs");
@@ -378,7 +383,7 @@ fn the_warm_up_measures_the_second_step() {
     // A model of a token per second is not asked for 64 of them.
     let timing = FakeTiming { prefill_token: Duration::from_secs(1), ..FakeTiming::default() };
     let options = FakeOptions { timing, ..FakeOptions::default() };
-    let config = EngineConfig { prefill_chunk: 64, ..CONFIG };
+    let config = EngineConfig { prefill_chunk: 64, ..bounds() };
     let mut prepared = prepare(config, Box::new(FakeRunner::new(options))).expect("good bounds");
     let mut time = Modelled(Time::ZERO);
     let rate = prepared.warm_up(&mut time).expect("the fake model runs");

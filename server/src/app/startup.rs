@@ -84,7 +84,7 @@ fn config(resolved: &Resolved, api: &Api) -> EngineConfig {
         max_running: load.max_running_requests,
         max_batch_tokens: load.max_batch_tokens,
         prefill_chunk: resolved.prefill_chunk,
-        pool_pages: resolved.pages(),
+        pool_pages: resolved.pools.iter().map(|pool| pool.pages).collect(),
         max_submissions: load.max_queued_requests.max(SUBMISSIONS_MIN),
         seed: api.nonce(),
     }

@@ -47,6 +47,15 @@ impl Failure {
         ApiError::unavailable("server_draining", message, RETRY_SOON).into()
     }
 
+    /// The request ran longer than is allowed.
+    #[must_use]
+    pub fn running_timeout() -> Self {
+        let message = "The answer took longer than this server allows (--request-timeout). \
+                       Ask for fewer tokens with max_tokens."
+            .to_owned();
+        ApiError::unavailable("running_timeout", message, RETRY_SOON).into()
+    }
+
     /// A defect of the server.
     pub fn internal(message: impl Into<String>) -> Self {
         ApiError::internal(message).into()
@@ -74,11 +83,13 @@ impl Failure {
             Outcome::Stop | Outcome::Length => None,
             Outcome::Aborted(abort) => Some(match abort.reason {
                 AbortReason::DrainDeadline | AbortReason::Shutdown => Self::draining(),
+                AbortReason::RunningTimeout => Self::running_timeout(),
                 AbortReason::SlowClient | AbortReason::ClientGone => {
                     let message = "The answer was given up because it was not read.".to_owned();
                     ApiError::unavailable("slow_client", message, RETRY_SOON).into()
                 }
             }),
+            Outcome::Rejected(refusal) => Some((*refusal).into()),
             Outcome::Error(error) => Some(match error {
                 RequestError::Model(_) | RequestError::Engine(_) | RequestError::Sink => {
                     Self::internal(format!("The answer could not be computed: {error}."))

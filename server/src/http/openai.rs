@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use engine::SubmitError;
 use model::SamplingParams;
 use protocol::{ApiError, Envelope, Limits, ModelCard, ModelList};
-use types::Time;
+use types::{Priority, Time};
 
 use super::error::Failure;
 use super::prompt::{Ask, Endpoint, Tokenized};
@@ -102,6 +102,8 @@ async fn accept(
     let common = Common {
         stop_tokens: stop_tokens(serving, &generation),
         stops: generation.stop.clone(),
+        priority: Priority::NORMAL,
+        tenant: None,
         streaming: generation.stream,
         arrived: arrival.at,
         tokenized,

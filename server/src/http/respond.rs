@@ -82,7 +82,7 @@ const fn finish_reason(outcome: &Outcome) -> Option<FinishReason> {
     match outcome {
         Outcome::Stop => Some(FinishReason::Stop),
         Outcome::Length => Some(FinishReason::Length),
-        Outcome::Aborted(_) | Outcome::Error(_) => None,
+        Outcome::Aborted(_) | Outcome::Rejected(_) | Outcome::Error(_) => None,
     }
 }
 

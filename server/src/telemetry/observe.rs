@@ -153,7 +153,7 @@ impl EngineObserver {
         let within = |time: Duration, limit: Duration| limit.is_zero() || time <= limit;
         let complete = match end.outcome {
             Outcome::Stop | Outcome::Length => true,
-            Outcome::Aborted(_) | Outcome::Error(_) => false,
+            Outcome::Aborted(_) | Outcome::Rejected(_) | Outcome::Error(_) => false,
         };
         let ttft = end.timings.ttft();
         good(Slo::Ttft, complete && ttft.is_some_and(|t| within(t, self.objectives.ttft)));
@@ -202,6 +202,8 @@ impl Observer for EngineObserver {
             Outcome::Stop => labels::Outcome::Stop,
             Outcome::Length => labels::Outcome::Length,
             Outcome::Error(_) => labels::Outcome::Error,
+            // Refused while it waited: it never ran, so it is counted with the refusals.
+            Outcome::Rejected(_) => return,
             Outcome::Aborted(abort) => {
                 self.record_abort(abort);
                 labels::Outcome::Aborted
@@ -261,6 +263,8 @@ const fn abort_reason(reason: AbortReason) -> labels::AbortReason {
     match reason {
         AbortReason::ClientGone => labels::AbortReason::ClientGone,
         AbortReason::SlowClient => labels::AbortReason::SlowClient,
+        // The catalog has no label value for it yet.
+        AbortReason::RunningTimeout => labels::AbortReason::Shutdown,
         AbortReason::DrainDeadline => labels::AbortReason::DrainDeadline,
         AbortReason::Shutdown => labels::AbortReason::Shutdown,
     }

@@ -46,6 +46,8 @@ impl RequestMetrics {
             RejectReason::DrainTime => labels::RejectReason::DrainTime,
             RejectReason::Draining => labels::RejectReason::Draining,
             RejectReason::Unhealthy => labels::RejectReason::Unhealthy,
+            // The catalog has no label values for these two yet.
+            RejectReason::PriorityEvicted | RejectReason::QueueTimeout => return,
         };
         self.rejected[reason.index()].add(choices as u64);
         self.late.add(choices as u64);

@@ -215,8 +215,11 @@ fn outcome(wish: &Wish, seen: &Seen, end: &RequestEnd) -> Result<(), String> {
             AbortReason::ClientGone | AbortReason::SlowClient => {
                 matches!(verdict, Verdict::Gone | Verdict::Slow) || (!stopped && !full)
             }
-            AbortReason::DrainDeadline | AbortReason::Shutdown => !stopped && !full,
+            AbortReason::RunningTimeout | AbortReason::DrainDeadline | AbortReason::Shutdown => {
+                !stopped && !full
+            }
         },
+        Outcome::Rejected(_) => seen.tokens.is_empty(),
         Outcome::Error(RequestError::Sink) => {
             seen.panicked && matches!(wish.quirk, Some((_, Quirk::Panics)))
         }

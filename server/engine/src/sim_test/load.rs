@@ -52,7 +52,7 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
         max_running,
         max_batch_tokens: max_running + dice.size(0..=64),
         prefill_chunk: dice.pick(&[1, 3, 8, 16, 48]),
-        pool_pages: longest.div_ceil(page_tokens).max(room / page_tokens),
+        pool_pages: vec![longest.div_ceil(page_tokens).max(room / page_tokens)],
         max_submissions: dice.pick(&[4, 1000]),
         seed,
     };

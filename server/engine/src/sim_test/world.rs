@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use admission::{AdmissionController, QueuePermit};
 use model::FakeRunner;
-use types::{RequestId, Time};
+use types::{Priority, RequestId, Time};
 
 use super::client::{Client, Clients};
 use super::dice::Dice;
@@ -224,6 +224,9 @@ impl World {
             id,
             permit,
             prompt: wish.prompt.clone(),
+            priority: Priority::NORMAL,
+            tenant: None,
+            prompt_logprobs: false,
             sampling: wish.sampling.clone(),
             constraint: None,
             max_tokens: wish.max_tokens,

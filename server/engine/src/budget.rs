@@ -9,16 +9,30 @@ use crate::request::Request;
 pub(crate) struct TokenBudget {
     prefill: usize,
     chunk: usize,
+    /// Prompt tokens that may be scored.
+    scored: usize,
 }
 
 impl TokenBudget {
-    /// The budget of a step in which `decoding` requests take a token each.
-    pub(crate) const fn new(step: usize, chunk: usize, decoding: usize) -> Self {
-        Self { prefill: step.saturating_sub(decoding), chunk }
+    /// The budget of a step in which `decoding` requests take a token each, and which scores up to
+    /// `scored` prompt tokens.
+    pub(crate) const fn new(step: usize, chunk: usize, decoding: usize, scored: usize) -> Self {
+        Self { prefill: step.saturating_sub(decoding), chunk, scored }
+    }
+
+    /// Takes up to one chunk of what `request` has to compute; a chunk of a prompt that is scored
+    /// is no longer than what may be scored.
+    pub(crate) fn take_for(&mut self, request: &Request) -> usize {
+        if !request.scores_prompt() {
+            return self.take_chunk(request.uncomputed());
+        }
+        let taken = self.take_chunk(request.uncomputed().min(self.scored));
+        self.scored -= taken;
+        taken
     }
 
     /// Takes up to one chunk of `wanted` prompt tokens.
-    pub(crate) fn take_chunk(&mut self, wanted: usize) -> usize {
+    fn take_chunk(&mut self, wanted: usize) -> usize {
         let taken = wanted.min(self.chunk).min(self.prefill);
         self.prefill -= taken;
         taken
@@ -66,12 +80,12 @@ mod tests {
 
     #[test]
     fn decode_rows_come_out_of_the_budget_first() {
-        let mut budget = TokenBudget::new(10, 4, 3);
+        let mut budget = TokenBudget::new(10, 4, 3, 1);
         assert_eq!(budget.take_chunk(100), 4);
         assert_eq!(budget.take_chunk(2), 2);
         assert_eq!(budget.take_chunk(100), 1);
         assert!(budget.is_spent());
         assert_eq!(budget.take_chunk(100), 0);
-        assert!(TokenBudget::new(3, 4, 5).is_spent());
+        assert!(TokenBudget::new(3, 4, 5, 1).is_spent());
     }
 }

@@ -10,7 +10,9 @@ use crate::event::AbortReason;
 use crate::output::{Abort, Outcome, RequestEnd, RequestError, Sink, Stage, TokenEvent, Verdict};
 use crate::request::{SinkPanicked, ask};
 use crate::scheduler::Row;
-use crate::stats::{EngineState, FirstToken, QueueExit, RetractedSnapshot, StepPhase, StepStats};
+use crate::stats::{
+    EngineState, FirstToken, LoopStage, QueueExit, RetractedSnapshot, StepPhase, StepStats,
+};
 use crate::step::{Core, Life};
 
 /// What one turn has to tell. Kept from turn to turn, so that its memory is allocated once.
@@ -47,13 +49,18 @@ impl Core {
         let now = self.clock.last();
         let mut sampled = std::mem::take(&mut self.sampled);
         let mut chosen = sampled.drain(..);
+        let mut first = 0;
         for index in 0..self.plan.rows.len() {
             let row = self.plan.rows[index];
             self.advance(row);
-            if row.logits {
-                let token = chosen.next().expect("one choice per row with logits");
+            let token =
+                row.logits.then(|| chosen.next().expect("one choice per row that wants one"));
+            if self.commit_prompt(row, first)
+                && let Some(token) = token
+            {
                 self.commit_token(row, token, now);
             }
+            first += row.logits_rows;
         }
         drop(chosen);
         self.sampled = sampled;
@@ -65,6 +72,37 @@ impl Core {
         let computed = request.advance(row.len);
         self.report.prompt_tokens += computed.prompt as u64;
         self.report.recomputed_tokens += computed.again as u64;
+    }
+
+    /// Scores what a row has computed of a prompt, from row `first` of the logits on. `false`: the
+    /// request has ended, by that or because nothing but its prompt was wanted.
+    fn commit_prompt(&mut self, row: Row, first: usize) -> bool {
+        let scores = row.logits_rows > usize::from(row.logits);
+        if scores {
+            self.mark(LoopStage::Commit);
+        }
+        let request = self.scheduler.running.get_mut(row.seq).expect("a planned row runs");
+        let id = request.id;
+        let outcome = if scores {
+            let told = request.score_prompt(&self.logits, first, row.logits_rows, &mut self.scorer);
+            match told {
+                Ok(verdict) => outcome_of(verdict, Stage::Prefill),
+                Err(error) => Some(Outcome::Error(error)),
+            }
+        } else {
+            None
+        };
+        let outcome = outcome.or_else(|| request.ends_with_prompt().then_some(Outcome::Length));
+        if scores {
+            self.mark(LoopStage::Sample);
+        }
+        match outcome {
+            Some(outcome) => {
+                self.end(id, |_| outcome);
+                false
+            }
+            None => true,
+        }
     }
 
     fn commit_token(&mut self, row: Row, chosen: Result<Sampled, RunError>, now: Time) {
@@ -91,12 +129,8 @@ impl Core {
             now,
             finish,
         };
-        let abort = |reason| Outcome::Aborted(Abort { stage: Stage::Decode, reason });
         let outcome = match ask(&mut *request.sink, &event) {
-            Ok(Verdict::Continue) => finish.map(Outcome::from),
-            Ok(Verdict::Stop) => Some(Outcome::Stop),
-            Ok(Verdict::Gone) => Some(abort(AbortReason::ClientGone)),
-            Ok(Verdict::Slow) => Some(abort(AbortReason::SlowClient)),
+            Ok(verdict) => outcome_of(verdict, Stage::Decode).or(finish.map(Outcome::from)),
             Err(SinkPanicked) => Some(Outcome::Error(RequestError::Sink)),
         };
         if let Some(outcome) = outcome {
@@ -199,6 +233,17 @@ impl Core {
         for (sink, end) in self.report.ended.drain(..) {
             drop(catch_unwind(AssertUnwindSafe(|| sink.finish(&end))));
         }
+    }
+}
+
+/// The end that a sink's verdict means.
+fn outcome_of(verdict: Verdict, stage: Stage) -> Option<Outcome> {
+    let abort = |reason| Some(Outcome::Aborted(Abort { stage, reason }));
+    match verdict {
+        Verdict::Continue => None,
+        Verdict::Stop => Some(Outcome::Stop),
+        Verdict::Gone => abort(AbortReason::ClientGone),
+        Verdict::Slow => abort(AbortReason::SlowClient),
     }
 }
 

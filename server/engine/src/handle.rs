@@ -159,9 +159,6 @@ impl Handle {
         if prompt.is_empty() {
             return Err(SubmitError::Invalid("the prompt has no tokens"));
         }
-        if *max_tokens == 0 {
-            return Err(SubmitError::Invalid("max_tokens must be at least 1"));
-        }
         if prompt.iter().any(|token| token.index() >= self.shared.vocab) {
             return Err(SubmitError::Invalid("a token of the prompt is outside the vocabulary"));
         }

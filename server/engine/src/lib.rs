@@ -28,6 +28,7 @@ mod prepare;
 mod queue;
 mod request;
 mod scheduler;
+mod scores;
 mod stats;
 mod step;
 mod time;
@@ -44,8 +45,8 @@ pub use event::{AbortReason, Initiator};
 pub use handle::{Handle, SubmitError, SubmitRefused};
 pub use kv_cache::PoolStats;
 pub use output::{
-    Abort, Finish, Outcome, RequestEnd, RequestError, Sink, Stage, Timings, TokenEvent, TtftPhases,
-    Verdict,
+    Abort, Finish, Outcome, PromptLogprob, RequestEnd, RequestError, Sink, Stage, Timings,
+    TokenEvent, TtftPhases, Verdict,
 };
 pub use prepare::{PrepareError, Prepared, prepare};
 pub use request::Submission;

@@ -16,6 +16,14 @@ pub trait Sink: Send {
     /// A panic in here ends this request with [`RequestError::Sink`] and no other.
     fn token(&mut self, event: &TokenEvent<'_>) -> Verdict;
 
+    /// The log-probability of a token of the prompt, given the tokens before it: of every token but
+    /// the first, in order, before the first generated one. Only where
+    /// [`Submission::prompt_logprobs`](crate::Submission::prompt_logprobs) asked. Verdict and panic
+    /// count as those of [`token`](Self::token), but `Stop` is none here and counts as `Continue`.
+    fn prompt_logprob(&mut self, _event: &PromptLogprob<'_>) -> Verdict {
+        Verdict::Continue
+    }
+
     /// The end. Called exactly once for every accepted submission, after the request's pages are
     /// free, its end is observed and the snapshot shows it gone.
     fn finish(self: Box<Self>, end: &RequestEnd);
@@ -37,6 +45,20 @@ pub struct TokenEvent<'a> {
     /// Set on the last token: `Stop` means that this is a stop token, whose text is not shown;
     /// `Length` that the answer is full.
     pub finish: Option<Finish>,
+}
+
+/// A scored token of the prompt.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PromptLogprob<'a> {
+    /// The token.
+    pub token: TokenId,
+    /// Its place in the prompt; at least 1.
+    pub index: usize,
+    /// The natural logarithm of its probability.
+    pub logprob: f32,
+    /// The most likely tokens at its place with theirs, as many as `SamplingParams::logprobs`
+    /// wants.
+    pub top: &'a [(TokenId, f32)],
 }
 
 /// What the sink makes of a token.

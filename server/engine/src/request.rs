@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use admission::{PrefillDebt, QueuePermit};
 use kv_cache::PageTable;
-use model::{Constraint, Sampler, SamplingParams};
+use model::{Constraint, Logits, Sampler, SamplingParams, Scorer};
 use types::{Priority, RequestId, Time, TokenId};
 
-use crate::output::{Finish, Outcome, RequestEnd, Sink, Stage, Timings, TokenEvent, Verdict};
+use crate::output::{
+    Finish, Outcome, RequestEnd, RequestError, Sink, Stage, Timings, TokenEvent, Verdict,
+};
+use crate::scores::{Rows, Scores};
 use crate::stats::{Queue, QueueExit, QueueExitCause};
 
 /// A request on its way into the engine.
@@ -30,7 +33,7 @@ pub struct Submission {
     /// What the answer must look like, where it must look like something; then `stop_tokens` must
     /// not be empty, or it could not end.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// Most tokens to generate; at least 1.
+    /// Most tokens to generate; 0: it ends once the prompt is computed.
     pub max_tokens: usize,
     /// Tokens that end the answer; empty to ignore them.
     pub stop_tokens: Vec<TokenId>,
@@ -90,6 +93,8 @@ pub(crate) struct Request {
     ever_computed: usize,
     recomputed: usize,
     preemptions: usize,
+    /// The log-probabilities of the prompt, where they are wanted.
+    scores: Option<Scores>,
     /// Since when it has been in its present queue.
     queued_since: Time,
 }
@@ -104,7 +109,8 @@ pub(crate) struct Computed {
 }
 
 impl Request {
-    /// A waiting request for a model of `vocab` tokens. Times that run backwards are clamped, so that phases add up.
+    /// A waiting request for a model of `vocab` tokens. Times that run backwards are clamped, so
+    /// that phases add up.
     pub(crate) fn new(
         submission: Submission,
         seq: u64,
@@ -117,6 +123,7 @@ impl Request {
         // The id sets two requests without a seed apart.
         let seed = seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let constraint = submission.constraint;
+        let scores = submission.prompt_logprobs.then(|| Scores::new(sampling.logprobs));
         let sampler = Sampler::new(sampling, &stop_tokens, constraint, &prompt, vocab, seed);
         let tokenized = submission.tokenized.max(submission.arrived);
         let timings = Timings {
@@ -145,6 +152,7 @@ impl Request {
             ever_computed: 0,
             recomputed: 0,
             preemptions: 0,
+            scores,
             queued_since: tokenized,
         }
     }
@@ -264,6 +272,45 @@ impl Request {
             self.timings.queued += now.since(self.queued_since);
         }
         Some(QueueExit { id: self.id, queue, waited: now.since(since), cause })
+    }
+
+    /// Whether tokens of the prompt still have to be scored. Each of them has to be computed for
+    /// that, so such a request takes nothing from what others have computed.
+    pub(crate) fn scores_prompt(&self) -> bool {
+        self.scores.as_ref().is_some_and(|scores| scores.wants(self.prompt_tokens))
+    }
+
+    /// Whether the next token is chosen after a slice of `len` tokens.
+    pub(crate) const fn samples_after(&self, len: usize) -> bool {
+        len == self.uncomputed() && self.max_tokens > 0
+    }
+
+    /// For how many of the last tokens of a slice of `len` the logits are wanted.
+    pub(crate) fn logits_wanted(&self, len: usize) -> usize {
+        let sampled = usize::from(self.samples_after(len));
+        self.scores.as_ref().map_or(sampled, |scores| {
+            scores.rows(self.computed, len, self.prompt_tokens).max(sampled)
+        })
+    }
+
+    /// Whether it has nothing left to do: its prompt is computed, and no answer is wanted.
+    pub(crate) const fn ends_with_prompt(&self) -> bool {
+        self.max_tokens == 0 && self.uncomputed() == 0
+    }
+
+    /// Scores the prompt with the logits that followed the last `rows` computed tokens, of which
+    /// the first is row `first`, and tells the sink.
+    pub(crate) fn score_prompt(
+        &mut self,
+        logits: &Logits,
+        first: usize,
+        rows: usize,
+        scorer: &mut Scorer,
+    ) -> Result<Verdict, RequestError> {
+        let Some(scores) = &mut self.scores else { return Ok(Verdict::Continue) };
+        let prompt = &self.tokens[..self.prompt_tokens];
+        let rows = Rows { logits, first, start: self.computed - rows, count: rows };
+        scores.score(prompt, rows, scorer, &mut *self.sink)
     }
 
     /// Ends it: frees pages, permit and debt, and returns what is left to be told.

@@ -24,6 +24,8 @@ pub(crate) struct Limits {
     pub(crate) max_running: usize,
     pub(crate) max_batch_tokens: usize,
     pub(crate) prefill_chunk: usize,
+    /// Prompt tokens that a step may score.
+    pub(crate) scored_tokens: usize,
 }
 
 /// One request's part of a step, in batch order.
@@ -33,6 +35,8 @@ pub(crate) struct Row {
     pub(crate) len: usize,
     /// The next token is chosen after this slice.
     pub(crate) logits: bool,
+    /// Rows of logits that come of it: of its last tokens.
+    pub(crate) logits_rows: usize,
     pub(crate) decode: bool,
 }
 
@@ -143,8 +147,8 @@ impl Scheduler {
     pub(crate) fn schedule(&mut self, now: Time, plan: &mut StepPlan, exits: &mut Vec<QueueExit>) {
         plan.clear();
         let decoding = self.running.iter().filter(|request| request.is_decoding()).count();
-        let Limits { max_batch_tokens, prefill_chunk, .. } = self.limits;
-        let mut budget = TokenBudget::new(max_batch_tokens, prefill_chunk, decoding);
+        let Limits { max_batch_tokens, prefill_chunk, scored_tokens, .. } = self.limits;
+        let mut budget = TokenBudget::new(max_batch_tokens, prefill_chunk, decoding, scored_tokens);
         self.grow_running(now, &mut budget, plan);
         if plan.preemptions.requests == 0 {
             self.admit(now, &mut budget, plan, exits);
@@ -160,8 +164,7 @@ impl Scheduler {
         for &seq in &order {
             // Whoever was retracted for an older one is no longer here.
             let Some(request) = self.running.get(seq) else { continue };
-            let len =
-                if request.is_decoding() { 1 } else { budget.take_chunk(request.uncomputed()) };
+            let len = if request.is_decoding() { 1 } else { budget.take_for(request) };
             if len > 0 && self.make_room(seq, len, now, plan) {
                 self.plan_row(seq, len, plan);
             }
@@ -219,7 +222,10 @@ impl Scheduler {
             if !self.reserve.leaves_room_for(from, &self.pools) {
                 return;
             }
-            let seq = from.seq;
+            let (seq, len) = (from.seq, budget.take_for(from));
+            if len == 0 {
+                return;
+            }
             let mut request = match queue {
                 Queue::Retracted => self.retracted.remove(seq),
                 Queue::Waiting => self.waiting.remove(seq),
@@ -229,7 +235,6 @@ impl Scheduler {
                 self.retracted_tokens -= request.tokens.len() as u64;
             }
             exits.push(request.start(now));
-            let len = budget.take_chunk(request.uncomputed());
             request.table.grow_to(len).expect("there is room for all its tokens");
             self.reserve.add(&request, &self.pools);
             self.running.insert(request);
@@ -239,8 +244,9 @@ impl Scheduler {
 
     fn plan_row(&self, seq: u64, len: usize, plan: &mut StepPlan) {
         let request = self.running.get(seq).expect("a planned request is running");
-        let (decode, logits) = (request.is_decoding(), len == request.uncomputed());
-        plan.rows.push(Row { seq, len, logits, decode });
+        let (decode, logits) = (request.is_decoding(), request.samples_after(len));
+        let logits_rows = request.logits_wanted(len);
+        plan.rows.push(Row { seq, len, logits, logits_rows, decode });
     }
 
     /// Writes the rows into the batch, decode rows first.
@@ -252,7 +258,7 @@ impl Scheduler {
             let tokens = &request.tokens[start..start + row.len];
             let pools = 0..u16::try_from(self.pools.pools().len()).expect("checked by PoolSet");
             let lists = pools.map(|pool| PageList::whole(request.table.pages(PoolId(pool))));
-            plan.batch.push(tokens, start, usize::from(row.logits), lists);
+            plan.batch.push(tokens, start, row.logits_rows, lists);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use admission::AdmissionController;
 use kv_cache::PoolSet;
-use model::{Logits, ModelRunner, RunError, Sampled};
+use model::{Logits, ModelRunner, RunError, Sampled, Scorer};
 use types::{RequestId, Time};
 
 use crate::commit::Report;
@@ -18,6 +18,7 @@ use crate::output::{Abort, Outcome, RequestError};
 use crate::prepare::Prepared;
 use crate::request::{Request, Submission};
 use crate::scheduler::{Limits, Scheduler, StepPlan};
+use crate::scores::rows_per_step;
 use crate::stats::{EngineSnapshot, EngineState, LoopStage, Observer, QueueExitCause};
 use crate::time::{StageClock, TimeSource};
 
@@ -53,7 +54,8 @@ pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
     pub(crate) life: Life,
     runner: Box<dyn ModelRunner>,
-    logits: Logits,
+    pub(crate) logits: Logits,
+    pub(crate) scorer: Scorer,
     time: Box<dyn TimeSource>,
     pub(crate) clock: StageClock,
     seed: u64,
@@ -89,6 +91,7 @@ impl Core {
             max_running: config.max_running,
             max_batch_tokens: config.max_batch_tokens,
             prefill_chunk: config.prefill_chunk,
+            scored_tokens: rows_per_step(runner.spec().vocab),
         };
         let core = Self {
             scheduler: Scheduler::new(limits, pools),
@@ -102,6 +105,7 @@ impl Core {
             life: Life::Ready,
             runner,
             logits: Logits::new(),
+            scorer: Scorer::default(),
             time,
             clock: StageClock::new(now),
             seed: config.seed,
@@ -214,13 +218,16 @@ impl Core {
         Ok(())
     }
 
-    /// Chooses a token for each row that asked for logits.
+    /// Chooses a token for each row that wants one, from its last row of logits.
     pub(crate) fn sample(&mut self) {
         self.sampled.clear();
-        let wanted = self.plan.rows.iter().filter(|row| row.logits);
-        for (index, row) in wanted.enumerate() {
-            let request = self.scheduler.running.get_mut(row.seq).expect("a planned row runs");
-            self.sampled.push(request.sampler.sample(self.logits.row(index)));
+        let mut end = 0;
+        for row in &self.plan.rows {
+            end += row.logits_rows;
+            if row.logits {
+                let request = self.scheduler.running.get_mut(row.seq).expect("a planned row runs");
+                self.sampled.push(request.sampler.sample(self.logits.row(end - 1)));
+            }
         }
         self.mark(LoopStage::Sample);
     }

@@ -156,7 +156,10 @@ impl EngineObserver {
             Outcome::Aborted(_) | Outcome::Rejected(_) | Outcome::Error(_) => false,
         };
         let ttft = end.timings.ttft();
-        good(Slo::Ttft, complete && ttft.is_some_and(|t| within(t, self.objectives.ttft)));
+        // A request that wanted no answer has no first token to be late with.
+        if !complete || ttft.is_some() {
+            good(Slo::Ttft, complete && ttft.is_some_and(|t| within(t, self.objectives.ttft)));
+        }
         if !complete {
             return;
         }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+mod reference;
+mod restrict;
+
 /// A row of logits that looks like a model's: a few likely tokens and a long tail.
 pub(super) fn row(vocab: usize, seed: u64) -> Vec<f32> {
     let mut random = SplitMix(seed);

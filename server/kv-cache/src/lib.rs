@@ -1,20 +1,47 @@
-//! Logical KV pages: which page ids are free, which request holds which, and how many.
+//! Logical KV pages: which page ids are free, which request holds which, and which are kept
+//! because somebody may ask for the same tokens again.
 //!
 //! A model has one or more pools ([`PoolSpec`], one per `PoolId`); a request has one [`PageTable`]
-//! over all of them that grows as its context grows. Ownership is the accounting: a page belongs
-//! to exactly one table or to the free list, and dropping a table is the only way back.
+//! over all of them that grows as its context grows. Ownership is the accounting: a page is free,
+//! held by tables (active), or only cached, and in each pool the three add up to its capacity.
 //!
-//! This crate holds no bytes (that is `memory-pool`), shares no pages between requests, and
-//! decides nothing about who may grow: it says only whether there is room.
+//! The prefix cache is a radix tree over whole pages. A table *publishes* pages once their rows are
+//! computed; a later table *attaches* the longest published prefix of its tokens. Tables lock what
+//! they use, from their last published page up to the root; what nobody locks is dropped leaf
+//! first, longest unused first, when an allocation needs room. There is no second budget: the cache
+//! is whatever the pool does not need.
+//!
+//! A pool with a sliding window keeps, per request, only the pages that its next tokens see. Its
+//! part of a cached page may be missing (a tombstone); a prefix is usable only where the window
+//! before its end is whole. See `docs/adr/011-radix-prefix-cache.md`.
+//!
+//! This crate holds no bytes (that is `memory-pool`) and decides nothing about who may grow: it
+//! says only whether there is room.
 #![forbid(unsafe_code)]
 
+mod claims;
+mod hash;
 mod layout;
+mod lru;
+mod namespace;
+mod node;
 mod pool;
+mod publish;
+mod radix;
+mod set;
+mod state;
 mod table;
 
 #[cfg(test)]
 mod model_test;
+#[cfg(test)]
+mod replay_test;
+#[cfg(test)]
+mod tests;
 
+pub use claims::Claims;
 pub use layout::PoolSpec;
-pub use pool::{BlockPool, PoolStats};
-pub use table::{NoRoom, PageTable, PoolSet};
+pub use namespace::Namespace;
+pub use pool::{Evictions, PoolStats};
+pub use set::{CacheOptions, CachedPrefix, PoolSet};
+pub use table::{Lookup, NoRoom, PageTable};

@@ -1,133 +1,303 @@
-//! Random growth and release against a naive model: sets of page ids per table.
+//! Random work against a naive cache: hits, counts and evictions agree after every action, the
+//! inside is consistent, and no page ever shows rows of other tokens.
 
-use std::collections::HashSet;
+mod check;
+mod naive;
+
+use std::collections::HashMap;
 
 use proptest::prelude::*;
-use types::{Bytes, PageId, Pages, PoolId};
+use types::{Bytes, PageId, Pages, PoolId, TokenId};
 
-use crate::{PageTable, PoolSet, PoolSpec};
+use self::naive::{Naive, Shape, Table};
+use crate::PoolSpec;
+use crate::hash::{HashFn, page_hash};
+use crate::{CacheOptions, CachedPrefix, Evictions, Lookup, Namespace, PageTable, PoolSet};
+
+type Checked = Result<(), TestCaseError>;
 
 #[derive(Debug, Clone)]
 enum Action {
-    Open,
-    Grow { pick: usize, tokens: usize },
-    Clear { pick: usize },
-    Close { pick: usize },
+    /// A request comes; `salt` picks its namespace, the rest its tokens.
+    Open {
+        salt: u8,
+        text: Text,
+        attach: bool,
+    },
+    /// It computes so many more tokens, which may be written behind its prompt.
+    Compute {
+        pick: usize,
+        tokens: usize,
+    },
+    /// It looks whether others have published what it needs next.
+    Attach {
+        pick: usize,
+    },
+    /// Its pages are taken away; it will come again.
+    Clear {
+        pick: usize,
+    },
+    Close {
+        pick: usize,
+    },
+    /// Somebody asks what would hit.
+    Peek {
+        salt: u8,
+        text: Text,
+    },
+    Flush,
+}
+
+/// Tokens: so many of one base text, then another.
+#[derive(Debug, Clone)]
+struct Text {
+    bases: (usize, usize),
+    cut: usize,
+    len: usize,
+}
+
+impl Text {
+    fn tokens(&self) -> Vec<u32> {
+        let base = |base: usize, at: usize| ((at * 7 + base * at / 3) % 3) as u32;
+        let token = |at| base(if at < self.cut { self.bases.0 } else { self.bases.1 }, at);
+        (0..self.len).map(token).collect()
+    }
+}
+
+fn text() -> impl Strategy<Value = Text> {
+    ((0..4_usize, 0..4_usize), 0..40_usize, 1..48_usize).prop_map(|(bases, cut, len)| Text {
+        bases,
+        cut,
+        len,
+    })
 }
 
 fn action() -> impl Strategy<Value = Action> {
+    let pick = 0..32_usize;
     prop_oneof![
-        2 => Just(Action::Open),
-        6 => (0..32_usize, 0..200_usize).prop_map(|(pick, tokens)| Action::Grow { pick, tokens }),
-        1 => (0..32_usize).prop_map(|pick| Action::Clear { pick }),
-        2 => (0..32_usize).prop_map(|pick| Action::Close { pick }),
+        4 => (0..2_u8, text(), prop::bool::weighted(0.9))
+            .prop_map(|(salt, text, attach)| Action::Open { salt, text, attach }),
+        9 => (pick.clone(), 1..20_usize).prop_map(|(pick, tokens)| Action::Compute { pick, tokens }),
+        2 => pick.clone().prop_map(|pick| Action::Attach { pick }),
+        1 => pick.clone().prop_map(|pick| Action::Clear { pick }),
+        3 => pick.prop_map(|pick| Action::Close { pick }),
+        1 => (0..2_u8, text()).prop_map(|(salt, text)| Action::Peek { salt, text }),
+        1 => prop::bool::weighted(0.1).prop_map(|flush| if flush {
+            Action::Flush
+        } else {
+            Action::Attach { pick: 0 }
+        }),
     ]
 }
 
-fn spec(name: &'static str, page_tokens: usize, capacity: u64) -> PoolSpec {
-    PoolSpec { name, page_tokens, page_bytes: Bytes(1024), capacity: Pages(capacity) }
+fn shape() -> impl Strategy<Value = Shape> {
+    let window = prop::option::of((4..24_usize, prop::sample::select(vec![1, 2, 3, 5, 9])));
+    (1..5_usize, 6..40_usize, window).prop_map(|(page_tokens, full, window)| Shape {
+        page_tokens,
+        full,
+        window,
+    })
 }
 
-/// A table, the tokens it must cover, and the failures that growing has met so far.
+fn namespace(salt: u8) -> Namespace {
+    if salt == 0 { Namespace::SHARED } else { Namespace::new(None, Some("other")) }
+}
+
+fn ids(tokens: &[u32]) -> Vec<TokenId> {
+    tokens.iter().copied().map(TokenId).collect()
+}
+
+/// What a cell of a page holds: the namespace and all tokens up to its own.
+type Row = (u8, Vec<u32>);
+
 struct World {
     set: PoolSet,
-    tables: Vec<(PageTable, usize)>,
-    failures: Vec<u64>,
+    naive: Naive,
+    tables: Vec<(PageTable, Table)>,
+    /// By pool, page and place in the page.
+    rows: HashMap<(u16, PageId, usize), Row>,
+    next_id: u64,
 }
 
 impl World {
-    fn pages_for(&self, pool: usize, tokens: usize) -> usize {
-        tokens.div_ceil(self.set.pools()[pool].spec().page_tokens)
+    fn new(shape: Shape, hash: HashFn) -> Self {
+        let spec = |name, capacity: usize, window| PoolSpec {
+            name,
+            page_tokens: shape.page_tokens,
+            page_bytes: Bytes(1024),
+            capacity: Pages(capacity as u64),
+            window,
+        };
+        let mut specs = vec![spec("kv", shape.full, None)];
+        specs.extend(shape.window.map(|(capacity, window)| spec("swa", capacity, Some(window))));
+        let set = PoolSet::with_hash(specs, CacheOptions { enabled: true }, hash);
+        let naive = Naive::new(shape);
+        Self { set, naive, tables: Vec::new(), rows: HashMap::new(), next_id: 0 }
     }
 
-    fn free(&self, pool: usize) -> usize {
-        let capacity = self.set.pools()[pool].spec().capacity.0 as usize;
-        capacity - self.tables.iter().map(|(_, t)| self.pages_for(pool, *t)).sum::<usize>()
-    }
-
-    fn grow(&mut self, at: usize, tokens: usize) -> Result<(), TestCaseError> {
-        let covered = self.tables[at].1;
-        let short = (0..self.set.pools().len()).find(|&pool| {
-            let more = self.pages_for(pool, tokens).saturating_sub(self.pages_for(pool, covered));
-            more > self.free(pool)
-        });
-        let before = self.tables[at].0.pages(PoolId(0)).to_vec();
-        let table = &mut self.tables[at];
-        match (table.0.grow_to(tokens), short) {
-            (Ok(()), None) => table.1 = covered.max(tokens),
-            (Err(no_room), Some(pool)) => {
-                prop_assert_eq!(usize::from(no_room.pool.0), pool);
-                self.failures[pool] += 1;
-            }
-            (outcome, expected) => {
-                prop_assert!(false, "{outcome:?} where the model says {expected:?}");
-            }
-        }
-        prop_assert!(self.tables[at].0.pages(PoolId(0)).starts_with(&before), "pages stay");
-        Ok(())
-    }
-
-    fn check(&self) -> Result<(), TestCaseError> {
-        for (index, stats) in self.set.stats().enumerate() {
-            let pool = PoolId(u16::try_from(index).expect("few pools"));
-            let mut seen: HashSet<PageId> = HashSet::new();
-            for (table, tokens) in &self.tables {
-                prop_assert_eq!(table.pages(pool).len(), self.pages_for(index, *tokens));
-                for page in table.pages(pool) {
-                    prop_assert!((page.0 as u64) < stats.capacity.0);
-                    prop_assert!(seen.insert(*page), "page {} is held twice", page);
+    fn act(&mut self, action: &Action) -> Checked {
+        let count = self.tables.len();
+        match action {
+            Action::Open { salt, text, attach } => {
+                let table = (self.set.table(), Table::new(self.next_id, *salt, text.tokens()));
+                self.next_id += 1;
+                self.tables.push(table);
+                if *attach {
+                    self.attach(count, Lookup::First)?;
                 }
             }
-            prop_assert_eq!(stats.used_active, Pages(seen.len() as u64));
-            prop_assert_eq!(stats.alloc_failures, self.failures[index]);
-            prop_assert_eq!(self.set.pools()[index].free(), self.free(index));
+            Action::Compute { pick, tokens } if count > 0 => self.compute(pick % count, *tokens)?,
+            Action::Attach { pick } if count > 0 => self.attach(pick % count, Lookup::Again)?,
+            Action::Clear { pick } if count > 0 => {
+                let (table, model) = &mut self.tables[pick % count];
+                table.clear();
+                self.naive.release(model);
+            }
+            Action::Close { pick } if count > 0 => {
+                let (table, mut model) = self.tables.swap_remove(pick % count);
+                drop(table);
+                self.naive.release(&mut model);
+            }
+            Action::Peek { salt, text } => {
+                let tokens = text.tokens();
+                let found = self.set.cached_prefix(&namespace(*salt), &ids(&tokens));
+                let (tokens, held_pages) = self.naive.peek(*salt, &tokens);
+                prop_assert_eq!(found, CachedPrefix { tokens, held_pages });
+            }
+            Action::Flush => {
+                self.set.flush();
+                self.naive.flush();
+            }
+            Action::Compute { .. }
+            | Action::Attach { .. }
+            | Action::Clear { .. }
+            | Action::Close { .. } => {}
         }
+        self.check()
+    }
+
+    fn attach(&mut self, at: usize, lookup: Lookup) -> Checked {
+        let (table, model) = &mut self.tables[at];
+        let tokens = ids(&model.tokens);
+        let found = table.attach_prefix(&namespace(model.namespace), &tokens, lookup);
+        let expected = self.naive.attach(model, lookup == Lookup::First);
+        prop_assert_eq!(found, expected);
+        let is_left = found < tokens.len() || found <= model.computed;
+        prop_assert!(is_left, "a token is left to compute");
+        prop_assert_eq!(found % self.naive.shape.page_tokens, 0);
+        model.computed = model.computed.max(found);
         Ok(())
     }
+
+    fn compute(&mut self, at: usize, tokens: usize) -> Checked {
+        let (table, model) = &mut self.tables[at];
+        let end = model.computed + tokens;
+        // Whatever is behind its text is written now, by the text so far.
+        while model.tokens.len() < end {
+            model.tokens.push(model.tokens.iter().sum::<u32>() % 3);
+        }
+        match (table.grow_to(end), self.naive.grow(model, end)) {
+            (Ok(()), Ok(())) => {}
+            (Err(no_room), Err(pool)) => {
+                prop_assert_eq!(usize::from(no_room.pool.0), pool);
+                return Ok(());
+            }
+            (found, expected) => prop_assert!(false, "{found:?} instead of {expected:?}"),
+        }
+        for place in model.computed..end {
+            let row = (model.namespace, model.tokens[..=place].to_vec());
+            for (pool, page, offset) in places(&self.set, table, place) {
+                self.rows.insert((pool, page, offset), row.clone());
+            }
+        }
+        model.computed = end;
+        table.publish(&namespace(model.namespace), &ids(&model.tokens), end);
+        self.naive.publish(model);
+        Ok(())
+    }
+
+    fn check(&self) -> Checked {
+        for (table, model) in &self.tables {
+            for pool in 0..self.set.specs().len() {
+                let (first, pages) = table.pages(PoolId(pool as u16));
+                let expected = if pool == 0 { 0 } else { model.first };
+                prop_assert_eq!((first, first + pages.len()), (expected, model.covered));
+            }
+            for place in 0..model.computed {
+                for (pool, page, offset) in places(&self.set, table, place) {
+                    let row = &self.rows[&(pool, page, offset)];
+                    let whole = (model.namespace, &model.tokens[..=place]);
+                    prop_assert_eq!((row.0, &row.1[..]), whole, "page {} of {}", page, pool);
+                }
+            }
+        }
+        for (stats, counts) in self.set.stats().zip(&self.naive.counts) {
+            prop_assert_eq!(stats.used_active, Pages(counts.active as u64));
+            prop_assert_eq!(stats.used_cached, Pages(counts.cached as u64));
+            prop_assert_eq!(
+                (stats.hit_pages, stats.alloc_failures),
+                (counts.hits, counts.failures)
+            );
+            let [capacity, pressure, flush] = counts.evicted;
+            prop_assert_eq!(stats.evicted_pages, Evictions { capacity, pressure, flush });
+            prop_assert_eq!(stats.query_tokens, self.naive.queries);
+        }
+        let tables: Vec<_> = self.tables.iter().map(|(table, _)| table).collect();
+        check::consistent(&self.set, &tables)
+    }
+}
+
+/// Where the row of `place` is, in each pool that still has it.
+fn places(set: &PoolSet, table: &PageTable, place: usize) -> Vec<(u16, PageId, usize)> {
+    let pools = (0_u16..).zip(set.specs());
+    let find = |(pool, spec): (u16, &PoolSpec)| {
+        let (first, pages) = table.pages(PoolId(pool));
+        let page = (place / spec.page_tokens).checked_sub(first)?;
+        Some((pool, *pages.get(page)?, place % spec.page_tokens))
+    };
+    pools.filter_map(find).collect()
+}
+
+fn run(shape: Shape, actions: &[Action], hash: HashFn) -> Checked {
+    let mut world = World::new(shape, hash);
+    for action in actions {
+        world.act(action)?;
+    }
+    while let Some((table, mut model)) = world.tables.pop() {
+        drop(table);
+        world.naive.release(&mut model);
+        world.check()?;
+    }
+    world.act(&Action::Flush)?;
+    let used = world.set.stats().map(|stats| stats.used_active.0 + stats.used_cached.0);
+    prop_assert_eq!(used.sum::<u64>(), 0, "a flushed, idle cache is empty");
+    Ok(())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_pools_agree_with_the_model(
-        first in (1..20_usize, 1..40_u64),
-        second in prop::option::of((1..20_usize, 1..40_u64)),
-        actions in prop::collection::vec(action(), 1..150),
+    fn the_cache_agrees_with_a_naive_one(
+        shape in shape(),
+        actions in prop::collection::vec(action(), 1..120),
     ) {
-        let mut specs = vec![spec("kv", first.0, first.1)];
-        specs.extend(second.map(|(page_tokens, capacity)| spec("swa", page_tokens, capacity)));
-        let failures = vec![0; specs.len()];
-        let mut world = World { set: PoolSet::new(specs), tables: Vec::new(), failures };
-        for action in actions {
-            let count = world.tables.len();
-            match action {
-                Action::Open => world.tables.push((world.set.table(), 0)),
-                Action::Grow { pick, tokens } if count > 0 => world.grow(pick % count, tokens)?,
-                Action::Clear { pick } if count > 0 => {
-                    let table = &mut world.tables[pick % count];
-                    table.0.clear();
-                    table.1 = 0;
-                }
-                Action::Close { pick } if count > 0 => {
-                    world.tables.swap_remove(pick % count);
-                }
-                Action::Grow { .. } | Action::Clear { .. } | Action::Close { .. } => {}
-            }
-            world.check()?;
-        }
-        world.tables.clear();
-        world.check()?;
+        run(shape, &actions, page_hash)?;
     }
-}
 
-#[test]
-fn a_table_covers_what_the_smallest_pool_holds() {
-    let set = PoolSet::new(vec![spec("kv", 16, 10), spec("swa", 4, 20)]);
-    let mut table = set.table();
-    assert!(table.grow_to(81).is_err());
-    assert_eq!(set.stats().map(|s| s.used_active.0).sum::<u64>(), 0, "all or nothing");
-    table.grow_to(80).expect("fits exactly");
-    assert_eq!(table.tokens(), 80);
-    assert!(set.table().grow_to(1).is_err());
+    #[test]
+    fn equal_hashes_never_join_different_prefixes(
+        shape in shape(),
+        actions in prop::collection::vec(action(), 1..80),
+    ) {
+        run(shape, &actions, |_, _, _| 0)?;
+    }
+
+    #[test]
+    fn hashes_that_often_collide_change_nothing(
+        shape in shape(),
+        actions in prop::collection::vec(action(), 1..80),
+    ) {
+        run(shape, &actions, |scratch, before, tokens| page_hash(scratch, before, tokens) % 3)?;
+    }
 }

@@ -1,12 +1,42 @@
-//! One pool: the free list, and who proves that a page is not given out twice.
-
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+//! The pages of one pool: which are free, how many are only cached, and what happened to them.
 
 use types::{Bytes, PageId, Pages};
 
 use crate::layout::PoolSpec;
+use crate::lru::Lru;
+use crate::node::NodeId;
 
-/// Usage of a pool; plain values.
+/// Cached pages that were dropped, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Evictions {
+    /// This pool had too few free pages.
+    pub capacity: u64,
+    /// The page of another pool that belongs to the same tokens was dropped, and without it this
+    /// one could not be used.
+    pub pressure: u64,
+    /// The cache was emptied.
+    pub flush: u64,
+}
+
+impl Evictions {
+    pub(crate) const fn count(&mut self, why: Eviction) {
+        match why {
+            Eviction::Capacity => self.capacity += 1,
+            Eviction::Pressure => self.pressure += 1,
+            Eviction::Flush => self.flush += 1,
+        }
+    }
+}
+
+/// Why a cached page is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Eviction {
+    Capacity,
+    Pressure,
+    Flush,
+}
+
+/// Usage of a pool; plain values. Free, active and cached pages add up to the capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolStats {
     /// The pool's name.
@@ -15,104 +45,145 @@ pub struct PoolStats {
     pub page_bytes: Bytes,
     /// Pages there are.
     pub capacity: Pages,
-    /// Pages held by page tables.
+    /// Pages held by page tables, those that several share counted once.
     pub used_active: Pages,
+    /// Pages that only the prefix cache holds; they are given up when somebody needs room.
+    pub used_cached: Pages,
     /// Allocations that found no room, since the pool was made.
     pub alloc_failures: u64,
+    /// Pages that prefix hits took from the cache, since the pool was made.
+    pub hit_pages: u64,
+    /// Cached pages dropped, since the pool was made.
+    pub evicted_pages: Evictions,
+    /// Tokens looked up in the prefix cache, since the pools were made; the same in every pool.
+    pub query_tokens: u64,
 }
 
+/// What is known of a page of a window pool. Full pools need none of it: their pages are locked and
+/// evicted by node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WindowPage {
+    /// Where it is published; `NONE` while it is free or belongs to one table.
+    pub(crate) node: NodeId,
+    /// Pages before it in its sequence; with `node` this is its place.
+    pub(crate) depth: usize,
+    /// Page tables that hold it.
+    pub(crate) locks: u32,
+    /// Worth caching once nobody holds it.
+    pub(crate) keep: bool,
+}
+
+/// The published pages of a window pool.
 #[derive(Debug)]
-struct State {
+pub(crate) struct Windows {
+    /// Whole pages before a page boundary that a match ending there needs.
+    pub(crate) pages: usize,
+    /// By page id.
+    pub(crate) meta: Vec<WindowPage>,
+    /// Published pages that nobody holds.
+    pub(crate) lru: Lru,
+}
+
+/// One pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) spec: PoolSpec,
     /// Free pages; the last one freed is the first one reused, while it is still in cache.
     free: Vec<PageId>,
     /// Which pages are out. Costs a bit per page and turns a double free into a panic at its cause.
     out: Vec<bool>,
-    alloc_failures: u64,
+    /// Published pages that no table holds.
+    pub(crate) cached: usize,
+    /// `None` for a pool that keeps everything.
+    pub(crate) windows: Option<Windows>,
+    pub(crate) alloc_failures: u64,
+    pub(crate) hit_pages: u64,
+    pub(crate) evicted: Evictions,
 }
 
-/// The pages of one pool. Clones share it; the mutex is held by one thread in practice and lets
-/// the pool be moved between threads and read by any.
-#[derive(Debug, Clone)]
-pub struct BlockPool {
-    spec: Arc<PoolSpec>,
-    state: Arc<Mutex<State>>,
-}
-
-impl BlockPool {
+impl Pool {
     /// A pool whose pages are all free.
     ///
     /// # Panics
     /// When a field of `spec` is out of the range that it documents.
-    #[must_use]
-    pub fn new(spec: PoolSpec) -> Self {
+    pub(crate) fn new(spec: PoolSpec) -> Self {
         assert!(spec.page_tokens > 0, "a page holds at least one token");
+        assert!(spec.window != Some(0), "a window holds the token itself");
         let pages = u32::try_from(spec.capacity.0).expect("a page id has 32 bits");
-        assert!(pages > 0, "a pool has at least one page");
-        // Reversed, so that the first allocations take the lowest ids.
-        let free = (0..pages).rev().map(PageId).collect();
-        let state = State { free, out: vec![false; pages as usize], alloc_failures: 0 };
-        Self { spec: Arc::new(spec), state: Arc::new(Mutex::new(state)) }
+        assert!(pages > 0 && pages < u32::MAX, "a pool has at least one page");
+        let meta = WindowPage { node: NodeId::NONE, depth: 0, locks: 0, keep: false };
+        let windows = spec.window_pages().map(|window| Windows {
+            pages: window,
+            meta: vec![meta; pages as usize],
+            lru: Lru::new(),
+        });
+        Self {
+            spec,
+            // Reversed, so that the first allocations take the lowest ids.
+            free: (0..pages).rev().map(PageId).collect(),
+            out: vec![false; pages as usize],
+            cached: 0,
+            windows,
+            alloc_failures: 0,
+            hit_pages: 0,
+            evicted: Evictions::default(),
+        }
     }
 
-    /// The pool's geometry.
-    #[must_use]
-    pub fn spec(&self) -> &PoolSpec {
-        &self.spec
+    pub(crate) const fn is_full(&self) -> bool {
+        self.windows.is_none()
     }
 
-    /// Pages that are free now.
-    #[must_use]
-    pub fn free(&self) -> usize {
-        self.lock().free.len()
+    /// Pages that nobody holds and nothing is cached in.
+    pub(crate) const fn free(&self) -> usize {
+        self.free.len()
     }
 
-    /// Usage now.
-    #[must_use]
-    pub fn stats(&self) -> PoolStats {
-        let state = self.lock();
+    /// Pages that an allocation can have.
+    pub(crate) const fn available(&self) -> usize {
+        self.free.len() + self.cached
+    }
+
+    pub(crate) fn stats(&self, query_tokens: u64) -> PoolStats {
+        let used = (self.available() as u64, self.cached as u64);
         PoolStats {
             name: self.spec.name,
             page_bytes: self.spec.page_bytes,
             capacity: self.spec.capacity,
-            used_active: Pages(self.spec.capacity.0 - state.free.len() as u64),
-            alloc_failures: state.alloc_failures,
+            used_active: Pages(self.spec.capacity.0 - used.0),
+            used_cached: Pages(used.1),
+            alloc_failures: self.alloc_failures,
+            hit_pages: self.hit_pages,
+            evicted_pages: self.evicted,
+            query_tokens,
         }
     }
 
-    /// Appends `count` pages to `to`, or nothing. `false` counts an allocation failure.
-    pub(crate) fn take(&self, count: usize, to: &mut Vec<PageId>) -> bool {
-        let mut state = self.lock();
-        let state = &mut *state;
-        let Some(keep) = state.free.len().checked_sub(count) else {
-            state.alloc_failures += 1;
-            return false;
-        };
-        for page in state.free.drain(keep..).rev() {
-            let out = &mut state.out[page.index()];
+    /// Appends `count` free pages to `to`.
+    ///
+    /// # Panics
+    /// When fewer are free.
+    pub(crate) fn take(&mut self, count: usize, to: &mut Vec<PageId>) {
+        let keep = self.free.len().checked_sub(count).expect("the caller made room");
+        for page in self.free.drain(keep..).rev() {
+            let out = &mut self.out[page.index()];
             assert!(!*out, "a free page is not held by anyone");
             *out = true;
             to.push(page);
         }
-        true
     }
 
-    /// Takes pages back; empties `from`.
-    pub(crate) fn give_back(&self, from: &mut Vec<PageId>) {
-        if from.is_empty() {
-            return;
-        }
-        let mut state = self.lock();
-        let state = &mut *state;
-        for page in from.drain(..).rev() {
-            let out = &mut state.out[page.index()];
-            assert!(*out, "a page is freed once");
-            *out = false;
-            state.free.push(page);
-        }
+    /// Takes a page back that nobody refers to any more.
+    pub(crate) fn give_back(&mut self, page: PageId) {
+        let out = &mut self.out[page.index()];
+        assert!(*out, "a page is freed once");
+        *out = false;
+        self.free.push(page);
     }
 
-    /// No method leaves the state half changed.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether `page` is in use or cached.
+    #[cfg(test)]
+    pub(crate) fn is_out(&self, page: PageId) -> bool {
+        self.out[page.index()]
     }
 }

@@ -1,13 +1,13 @@
-//! The page table of a request: one list of pages per pool, grown together, freed by drop.
+//! The page table of a request: one list of pages per pool, grown together, let go of by drop.
 
-use std::sync::Arc;
+use types::{PageId, PoolId, TokenId};
 
-use types::{PageId, PoolId};
+use crate::claims::Claims;
+use crate::namespace::Namespace;
+use crate::publish::Shared;
+use crate::set::PoolSet;
 
-use crate::layout::PoolSpec;
-use crate::pool::{BlockPool, PoolStats};
-
-/// A pool had too few free pages; nothing was taken from any pool.
+/// A pool had too few pages; nothing was taken from any pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("pool {pool} has no room for {pages} more pages")]
 pub struct NoRoom {
@@ -17,96 +17,239 @@ pub struct NoRoom {
     pub pages: usize,
 }
 
-/// All pools of a model, by `PoolId`. Clones share them.
-#[derive(Debug, Clone)]
-pub struct PoolSet {
-    pools: Arc<[BlockPool]>,
+/// Whether a look-up counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup {
+    /// For a request that starts: the tokens and hits count in [`PoolStats`](crate::PoolStats).
+    First,
+    /// For a request that was looked up before, and mostly finds its own pages again.
+    Again,
 }
 
-impl PoolSet {
-    /// One pool per spec, in the order of `PoolId`.
-    ///
-    /// # Panics
-    /// Without any spec, with 2^16 or more, or where a spec is out of range.
-    #[must_use]
-    pub fn new(specs: Vec<PoolSpec>) -> Self {
-        assert!(!specs.is_empty(), "a model has at least one pool");
-        assert!(u16::try_from(specs.len()).is_ok(), "a pool id has 16 bits");
-        Self { pools: specs.into_iter().map(BlockPool::new).collect() }
+/// The pages of a table in one pool.
+#[derive(Debug, Default)]
+pub(crate) struct PoolPages {
+    /// Pages before this one of the sequence were given back.
+    pub(crate) first: usize,
+    pub(crate) pages: Vec<PageId>,
+}
+
+impl PoolPages {
+    /// Pages of the sequence up to the last one held.
+    pub(crate) const fn end(&self) -> usize {
+        self.first + self.pages.len()
     }
 
-    /// An empty page table over these pools.
-    #[must_use]
-    pub fn table(&self) -> PageTable {
-        PageTable { set: self.clone(), pages: vec![Vec::new(); self.pools.len()], tokens: 0 }
+    /// The page with `depth` pages before it, where it is held.
+    pub(crate) fn at_mut(&mut self, depth: usize) -> Option<&mut PageId> {
+        self.pages.get_mut(depth.checked_sub(self.first)?)
     }
 
-    /// The pools in the order of `PoolId`.
-    #[must_use]
-    pub fn pools(&self) -> &[BlockPool] {
-        &self.pools
-    }
-
-    /// Usage of each pool, in the order of `PoolId`.
-    pub fn stats(&self) -> impl Iterator<Item = PoolStats> {
-        self.pools.iter().map(BlockPool::stats)
+    /// Removes and returns the pages before `first`.
+    pub(crate) fn drop_before(&mut self, first: usize) -> std::vec::Drain<'_, PageId> {
+        let dropped = first.saturating_sub(self.first).min(self.pages.len());
+        self.first = self.first.max(first);
+        self.pages.drain(..dropped)
     }
 }
 
-/// The pages of one request in every pool. Dropping it frees them all.
+/// The pages of one request in every pool. Dropping it frees its own pages and lets go of the
+/// shared ones, which stay cached until somebody needs the room.
 #[derive(Debug)]
 pub struct PageTable {
     set: PoolSet,
-    pages: Vec<Vec<PageId>>,
+    lists: Vec<PoolPages>,
+    shared: Shared,
+    namespace: Option<Namespace>,
+    /// What the hash of the page behind the published ones starts from; meaningless without a
+    /// namespace.
+    hash: u64,
     tokens: usize,
 }
 
 impl PageTable {
-    /// Grows until `tokens` tokens are covered in every pool: all or nothing. Never shrinks.
+    pub(crate) fn new(set: PoolSet) -> Self {
+        let lists = set.specs().iter().map(|_| PoolPages::default()).collect();
+        Self { set, lists, shared: Shared::NONE, namespace: None, hash: 0, tokens: 0 }
+    }
+
+    /// Takes the longest cached prefix of `tokens` that is longer than what this table has
+    /// published, in whole pages and without the last token, so that one is left to compute.
+    /// Returns the tokens published or taken in all: their rows are in the pages.
+    ///
+    /// Pages of the table's own behind the published ones are freed when a longer prefix is found;
+    /// so a caller must go on from the returned number where it is above its own.
+    ///
+    /// # Panics
+    /// When the table was used with another namespace.
+    pub fn attach_prefix(
+        &mut self,
+        namespace: &Namespace,
+        tokens: &[TokenId],
+        lookup: Lookup,
+    ) -> usize {
+        let Some(page_tokens) = self.set.cached_page_tokens() else { return 0 };
+        let limit = tokens.len().saturating_sub(1) / page_tokens;
+        self.belong_to(namespace);
+        let Self { set, shared, lists, hash, tokens: covered, .. } = self;
+        let mut state = set.lock();
+        if lookup == Lookup::First {
+            state.query_tokens += tokens.len() as u64;
+        }
+        let found = if shared.node.is_some() {
+            let first = |pool: usize| lists[pool].first;
+            state.walk(shared.node, shared.published, first, tokens, limit)
+        } else {
+            state.find(namespace, tokens, limit)
+        };
+        if shared.published == 0 {
+            let branch = if found.full_pages > found.pages { found.full_pages } else { 0 };
+            shared.marks = [tokens.len() / page_tokens, branch];
+        }
+        if found.pages > shared.published {
+            state.attach(found, shared, lists, lookup);
+            *hash = state.tree.nodes[shared.node].last_hash();
+        }
+        let attached = shared.published * page_tokens;
+        *covered = (*covered).max(attached);
+        attached
+    }
+
+    /// Grows until `tokens` tokens are covered in every pool: all or nothing. Never shrinks. Drops
+    /// cached pages that nobody holds, longest unused first, before it fails.
     ///
     /// # Errors
-    /// [`NoRoom`]; the table is as before, and the failure is counted at the pool that was short.
+    /// [`NoRoom`]; nothing has changed, and the failure is counted at the pool that was short.
     pub fn grow_to(&mut self, tokens: usize) -> Result<(), NoRoom> {
-        for (index, pool) in self.set.pools.iter().enumerate() {
-            let held = self.pages[index].len();
-            let more = pool.spec().pages_for(tokens).saturating_sub(held);
-            if more > 0 && !pool.take(more, &mut self.pages[index]) {
-                self.shrink_to(self.tokens);
+        if tokens <= self.tokens {
+            return Ok(());
+        }
+        let pages_more = |list: &PoolPages, spec: &crate::PoolSpec| {
+            spec.pages_for(tokens).saturating_sub(list.end())
+        };
+        if self.lists.iter().zip(self.set.specs()).all(|(list, spec)| pages_more(list, spec) == 0) {
+            self.tokens = tokens;
+            return Ok(());
+        }
+        let mut state = self.set.lock();
+        for (index, list) in self.lists.iter().enumerate() {
+            let pool = &mut state.pools[index];
+            let pages = pages_more(list, &pool.spec);
+            if pages > pool.available() {
+                pool.alloc_failures += 1;
                 let pool = PoolId(u16::try_from(index).expect("checked in PoolSet::new"));
-                return Err(NoRoom { pool, pages: more });
+                return Err(NoRoom { pool, pages });
             }
         }
-        self.tokens = self.tokens.max(tokens);
+        for (index, list) in self.lists.iter_mut().enumerate() {
+            let pages = pages_more(list, &state.pools[index].spec);
+            state.make_free(index, pages);
+            state.pools[index].take(pages, &mut list.pages);
+        }
+        drop(state);
+        self.tokens = tokens;
         Ok(())
     }
 
-    /// The pages of `pool`, in the order of the tokens that they hold.
+    /// The rows of the first `computed` of `tokens` are in the pages. Publishes what is whole, so
+    /// that others find it, and gives back what lies behind the windows. Costs nothing while no
+    /// page is new and no window has passed one.
+    ///
+    /// A page that somebody else has published meanwhile is swapped for that one: the ids of
+    /// [`pages`](Self::pages) may change, the rows in them do not.
+    ///
+    /// # Panics
+    /// When the table was used with another namespace, or `computed` is beyond what it covers.
+    pub fn publish(&mut self, namespace: &Namespace, tokens: &[TokenId], computed: usize) {
+        assert!(computed <= self.tokens.min(tokens.len()), "only computed tokens are published");
+        let page_tokens = self.set.cached_page_tokens();
+        let fresh = page_tokens.is_some_and(|page| computed / page > self.shared.published);
+        let mut windows = self.lists.iter().zip(self.set.specs());
+        let slides = windows.any(|(list, spec)| spec.first_kept(computed) > list.first);
+        if !fresh && !slides {
+            return;
+        }
+        if fresh {
+            self.belong_to(namespace);
+        }
+        let Self { set, shared, lists, hash, .. } = self;
+        let mut state = set.lock();
+        if fresh {
+            let whole = page_tokens.map_or(0, |page| computed / page * page);
+            state.publish(namespace, &tokens[..whole], shared, lists);
+            *hash = state.tree.nodes[shared.node].last_hash();
+        }
+        if slides {
+            state.slide(computed, shared, lists);
+        }
+    }
+
+    /// The pages of `pool` in the order of the tokens that they hold, and how many before them were
+    /// given back.
     ///
     /// # Panics
     /// When the model has no such pool.
     #[must_use]
-    pub fn pages(&self, pool: PoolId) -> &[PageId] {
-        &self.pages[usize::from(pool.0)]
+    pub fn pages(&self, pool: PoolId) -> (usize, &[PageId]) {
+        let list = &self.lists[usize::from(pool.0)];
+        (list.first, &list.pages)
     }
 
-    /// The tokens that the last successful growth asked for.
+    /// The tokens that are covered: what the last successful growth asked for, or the prefix taken.
     #[must_use]
     pub const fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// Frees every page and keeps the table.
+    /// Frees what is its own, lets go of what is shared, and keeps the table.
     pub fn clear(&mut self) {
         self.tokens = 0;
-        self.shrink_to(0);
+        self.namespace = None;
+        if self.lists.iter().all(|list| list.end() == 0) {
+            self.shared = Shared::NONE;
+            return;
+        }
+        let mut state = self.set.lock();
+        state.release(&mut self.shared, &mut self.lists);
     }
 
-    fn shrink_to(&mut self, tokens: usize) {
-        for (pool, pages) in self.set.pools.iter().zip(&mut self.pages) {
-            let keep = pool.spec().pages_for(tokens);
-            if keep < pages.len() {
-                let mut freed = pages.split_off(keep);
-                pool.give_back(&mut freed);
+    /// Announces that `len` tokens behind the published ones of `tokens` are about to be computed.
+    pub fn claim(&mut self, namespace: &Namespace, tokens: &[TokenId], to: usize, by: &mut Claims) {
+        let Some(page_tokens) = self.set.cached_page_tokens() else { return };
+        self.belong_to(namespace);
+        let whole = to.div_ceil(page_tokens).min(tokens.len() / page_tokens);
+        let own = self.shared.published.min(whole) * page_tokens..whole * page_tokens;
+        by.add(self.hash, tokens[own].chunks_exact(page_tokens));
+    }
+
+    /// Whether somebody has announced to compute the next page of this table.
+    #[must_use]
+    pub fn is_claimed(
+        &mut self,
+        namespace: &Namespace,
+        tokens: &[TokenId],
+        claims: &mut Claims,
+    ) -> bool {
+        let Some(page_tokens) = self.set.cached_page_tokens() else { return false };
+        self.belong_to(namespace);
+        let start = self.shared.published * page_tokens;
+        // The last token is always left to compute.
+        let end = start + page_tokens;
+        end < tokens.len() && claims.has(self.hash, &tokens[start..end])
+    }
+
+    /// What it holds in each pool, and what the tree knows of it.
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> (&[PoolPages], &Shared) {
+        (&self.lists, &self.shared)
+    }
+
+    fn belong_to(&mut self, namespace: &Namespace) {
+        match &self.namespace {
+            Some(own) => assert!(own == namespace, "a table belongs to one namespace"),
+            None => {
+                self.namespace = Some(namespace.clone());
+                self.hash = namespace.seed();
             }
         }
     }
@@ -114,8 +257,6 @@ impl PageTable {
 
 impl Drop for PageTable {
     fn drop(&mut self) {
-        for (pool, pages) in self.set.pools.iter().zip(&mut self.pages) {
-            pool.give_back(pages);
-        }
+        self.clear();
     }
 }

@@ -1,0 +1,242 @@
+//! How the pages of a table become shared: attached from the tree, and published into it.
+
+use types::{PageId, TokenId};
+
+use crate::namespace::Namespace;
+use crate::node::{NO_PAGE, NodeId};
+use crate::pool::WindowPage;
+use crate::state::{Match, State};
+use crate::table::{Lookup, PoolPages};
+
+/// The part of a page table that the tree knows. Pages below `published` are the tree's, those
+/// behind are the table's own.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The node that ends with the last published page; `NONE` while there is none.
+    pub(crate) node: NodeId,
+    pub(crate) published: usize,
+    /// Page boundaries whose windows are worth caching once the table has gone past them.
+    pub(crate) marks: [usize; 2],
+}
+
+impl Shared {
+    pub(crate) const NONE: Self = Self { node: NodeId::NONE, published: 0, marks: [0; 2] };
+
+    /// Whether the page with so many pages before it belongs to the window of a mark.
+    pub(crate) fn is_marked(&self, depth: usize, window_pages: usize) -> bool {
+        // A prompt that comes again uses one token less, which may be one page less.
+        self.marks.iter().any(|mark| depth < *mark && *mark <= depth + window_pages + 1)
+    }
+}
+
+impl State {
+    /// Takes the prefix `found`, which begins with the pages that `shared` has published. Pages of
+    /// the table's own behind those are freed: `found` holds the same.
+    pub(crate) fn attach(
+        &mut self,
+        found: Match,
+        shared: &mut Shared,
+        lists: &mut [PoolPages],
+        lookup: Lookup,
+    ) {
+        debug_assert!(found.pages > shared.published);
+        let node = if found.taken < self.tree.nodes[found.node].len() {
+            self.split(found.node, found.taken)
+        } else {
+            found.node
+        };
+        let mut next = node;
+        while next != shared.node && !self.tree.nodes[next].is_root() {
+            self.lock(next);
+            next = self.tree.nodes[next].parent;
+        }
+        for (index, list) in lists.iter_mut().enumerate() {
+            self.free_own(index, shared.published, list);
+            let window = self.pools[index].windows.as_ref().map(|windows| windows.pages);
+            let first = window.map_or(0, |pages| found.pages.saturating_sub(pages));
+            let depth = list.first;
+            for (depth, page) in (depth..).zip(list.drop_before(first)) {
+                self.release_window(index, page, shared.is_marked(depth, window.unwrap_or(0)));
+            }
+            list.pages.resize(found.pages - list.first, NO_PAGE);
+            let pages = self.fill(index, node, shared.published, list);
+            match lookup {
+                Lookup::First => self.pools[index].hit_pages += pages as u64,
+                Lookup::Again => {}
+            }
+        }
+        (shared.node, shared.published) = (node, found.pages);
+    }
+
+    /// Writes the tree's pages from `from` up to the end of `node` into `list`, and holds them.
+    /// Returns how many.
+    fn fill(&mut self, pool: usize, node: NodeId, from: usize, list: &mut PoolPages) -> usize {
+        let from = from.max(list.first);
+        let mut next = node;
+        while self.tree.nodes[next].end() > from {
+            let found = &self.tree.nodes[next];
+            let (depth, parent) = (found.depth, found.parent);
+            let ids = found.pages.iter().skip(pool).step_by(self.tree.pools);
+            for (page, id) in (depth..).zip(ids).skip(from.saturating_sub(depth)) {
+                list.pages[page - list.first] = *id;
+            }
+            next = parent;
+        }
+        if !self.pools[pool].is_full() {
+            for index in from - list.first..list.pages.len() {
+                self.hold_window(pool, list.pages[index]);
+            }
+        }
+        list.end() - from
+    }
+
+    /// Publishes the pages of `tokens`, which are whole and computed, behind those that are
+    /// published. A page that the tree has already is swapped for the tree's and freed.
+    pub(crate) fn publish(
+        &mut self,
+        namespace: &Namespace,
+        tokens: &[TokenId],
+        shared: &mut Shared,
+        lists: &mut [PoolPages],
+    ) {
+        let page_tokens = self.tree.page_tokens;
+        let full = tokens.len() / page_tokens;
+        if !shared.node.is_some() {
+            shared.node = self.tree.root_or_new(namespace);
+        }
+        while shared.published < full {
+            let rest = &tokens[shared.published * page_tokens..];
+            match self.tree.child(shared.node, rest) {
+                (Some(child), _) => self.share(child, rest, shared, lists),
+                (None, hash) => self.append(hash, rest, shared, lists),
+            }
+        }
+    }
+
+    /// Goes on into `child`, as far as it holds what the table has.
+    fn share(
+        &mut self,
+        child: NodeId,
+        rest: &[TokenId],
+        shared: &mut Shared,
+        lists: &mut [PoolPages],
+    ) {
+        let common = self.tree.nodes[child].common(rest, self.tree.page_tokens);
+        let whole = common == self.tree.nodes[child].len();
+        let child = if whole { child } else { self.split(child, common) };
+        self.lock(child);
+        for (pool, list) in lists.iter_mut().enumerate() {
+            for index in 0..common {
+                let depth = shared.published + index;
+                let Some(mine) = list.at_mut(depth) else { continue };
+                let place = index * self.tree.pools + pool;
+                let theirs = self.tree.nodes[child].pages[place];
+                if theirs == NO_PAGE {
+                    self.tree.nodes[child].pages[place] = *mine;
+                    self.publish_window(pool, *mine, child, depth);
+                } else {
+                    let own = std::mem::replace(mine, theirs);
+                    self.pools[pool].give_back(own);
+                    if !self.pools[pool].is_full() {
+                        self.hold_window(pool, theirs);
+                    }
+                }
+            }
+        }
+        shared.node = child;
+        shared.published += common;
+    }
+
+    /// Adds all whole pages of `rest` behind the table's last node: to that node itself where the
+    /// table alone is in it and nothing follows, else to a new one.
+    fn append(
+        &mut self,
+        first: u64,
+        rest: &[TokenId],
+        shared: &mut Shared,
+        lists: &mut [PoolPages],
+    ) {
+        let last = &self.tree.nodes[shared.node];
+        let alone = !last.is_root() && last.locks == 1 && last.children == 0;
+        let node = if alone {
+            shared.node
+        } else {
+            let node = self.tree.add_child(shared.node, first);
+            self.tree.nodes[node].locks = 1;
+            node
+        };
+        let mut hash = None;
+        for page in rest.chunks_exact(self.tree.page_tokens) {
+            let own = match hash {
+                None => first,
+                Some(before) => self.tree.hasher.page(before, page),
+            };
+            hash = Some(own);
+            let found = &mut self.tree.nodes[node];
+            found.hashes.push(own);
+            found.tokens.extend_from_slice(page);
+            for list in lists.iter_mut() {
+                let id = list.at_mut(shared.published).map_or(NO_PAGE, |page| *page);
+                found.pages.push(id);
+            }
+            for (pool, list) in lists.iter_mut().enumerate() {
+                if let Some(page) = list.at_mut(shared.published) {
+                    self.publish_window(pool, *page, node, shared.published);
+                }
+            }
+            shared.published += 1;
+        }
+        shared.node = node;
+    }
+
+    /// Notes where a page of a window pool is published, held by one table. Nothing to note in
+    /// other pools.
+    fn publish_window(&mut self, pool: usize, page: PageId, node: NodeId, depth: usize) {
+        if let Some(windows) = &mut self.pools[pool].windows {
+            windows.meta[page.index()] = WindowPage { node, depth, locks: 1, keep: false };
+        }
+    }
+
+    /// Frees the pages behind the first `keep` ones of the sequence; they must be the table's own.
+    pub(crate) fn free_own(&mut self, pool: usize, keep: usize, list: &mut PoolPages) {
+        let keep = keep.saturating_sub(list.first).min(list.pages.len());
+        for page in list.pages.drain(keep..).rev() {
+            self.pools[pool].give_back(page);
+        }
+    }
+
+    /// Gives back the pages of window pools that neither the next token after `computed` ones nor
+    /// a request with the same tokens can see.
+    pub(crate) fn slide(&mut self, computed: usize, shared: &Shared, lists: &mut [PoolPages]) {
+        for (index, list) in lists.iter_mut().enumerate() {
+            let first = self.pools[index].spec.first_kept(computed);
+            let window = self.pools[index].windows.as_ref().map_or(0, |windows| windows.pages);
+            let depth = list.first;
+            for (depth, page) in (depth..).zip(list.drop_before(first)) {
+                if depth < shared.published {
+                    self.release_window(index, page, shared.is_marked(depth, window));
+                } else {
+                    self.pools[index].give_back(page);
+                }
+            }
+        }
+    }
+
+    /// Gives everything back: the table's own pages are free, published ones are let go of.
+    pub(crate) fn release(&mut self, shared: &mut Shared, lists: &mut [PoolPages]) {
+        for (index, list) in lists.iter_mut().enumerate() {
+            self.free_own(index, shared.published, list);
+            let is_window = !self.pools[index].is_full();
+            // The last page first, so that it is the first to be dropped: what comes before it is
+            // of use without it, and not the other way round.
+            for page in list.pages.drain(..).rev().filter(|_| is_window) {
+                self.release_window(index, page, true);
+            }
+            list.first = 0;
+        }
+        if shared.node.is_some() {
+            self.unlock_path(shared.node);
+        }
+        *shared = Shared::NONE;
+    }
+}

@@ -1,0 +1,136 @@
+//! All pools of a model with the prefix cache over their pages, shared by whoever needs them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use types::{PoolId, TokenId};
+
+use crate::claims::Claims;
+use crate::hash::{HashFn, page_hash};
+use crate::layout::PoolSpec;
+use crate::namespace::Namespace;
+use crate::pool::{Pool, PoolStats};
+use crate::state::State;
+use crate::table::PageTable;
+
+/// How the pages are shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// Whether pages stay cached for later requests with the same prefix. Needs pools of equal
+    /// `page_tokens`, the first of them without a window.
+    pub enabled: bool,
+}
+
+/// A prefix that could be taken now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CachedPrefix {
+    /// Its tokens, whole pages.
+    pub tokens: usize,
+    /// Of its pages, those that some table holds already: taking them costs no room. Counted in
+    /// the pools without a window.
+    pub held_pages: usize,
+}
+
+/// All pools of a model, by `PoolId`, and the prefix cache over them. Clones share them. The lock
+/// is taken by one thread in practice; any other may read.
+#[derive(Debug, Clone)]
+pub struct PoolSet {
+    specs: Arc<[PoolSpec]>,
+    state: Arc<Mutex<State>>,
+    options: CacheOptions,
+    hash: HashFn,
+}
+
+impl PoolSet {
+    /// One pool per spec, in the order of `PoolId`.
+    ///
+    /// # Panics
+    /// Without any spec, with 2^16 or more, where a spec is out of range, or where the cache is
+    /// enabled and the pools do not fit together.
+    #[must_use]
+    pub fn new(specs: Vec<PoolSpec>, options: CacheOptions) -> Self {
+        Self::with_hash(specs, options, page_hash)
+    }
+
+    /// As [`new`](Self::new), with another hash function for pages: a weak one shows whether
+    /// anything relies on it.
+    pub(crate) fn with_hash(specs: Vec<PoolSpec>, options: CacheOptions, hash: HashFn) -> Self {
+        assert!(!specs.is_empty(), "a model has at least one pool");
+        assert!(u16::try_from(specs.len()).is_ok(), "a pool id has 16 bits");
+        if options.enabled {
+            let equal = specs.iter().all(|spec| spec.page_tokens == specs[0].page_tokens);
+            assert!(equal, "cached pools have pages of equal length");
+            assert!(specs[0].window.is_none(), "the first cached pool keeps everything");
+        }
+        let state = Arc::new(Mutex::new(State::new(specs.clone(), hash)));
+        Self { specs: specs.into(), state, options, hash }
+    }
+
+    /// An empty page table over these pools.
+    #[must_use]
+    pub fn table(&self) -> PageTable {
+        PageTable::new(self.clone())
+    }
+
+    /// The pools' geometries in the order of `PoolId`.
+    #[must_use]
+    pub fn specs(&self) -> &[PoolSpec] {
+        &self.specs
+    }
+
+    /// Pages of `pool` that a table could have now: free ones, and cached ones that nobody holds.
+    ///
+    /// # Panics
+    /// When the model has no such pool.
+    #[must_use]
+    pub fn available(&self, pool: PoolId) -> usize {
+        self.lock().pools[usize::from(pool.0)].available()
+    }
+
+    /// Usage of each pool, in the order of `PoolId`.
+    pub fn stats(&self) -> impl Iterator<Item = PoolStats> {
+        (0..self.specs.len()).map(|pool| {
+            let state = self.lock();
+            let queries = state.query_tokens;
+            Pool::stats(&state.pools[pool], queries)
+        })
+    }
+
+    /// Whether pages stay cached.
+    #[must_use]
+    pub const fn is_enabled(&self) -> bool {
+        self.options.enabled
+    }
+
+    /// What [`PageTable::attach_prefix`] on an empty table would take now. Changes nothing, not
+    /// even the order in which pages are dropped.
+    #[must_use]
+    pub fn cached_prefix(&self, namespace: &Namespace, tokens: &[TokenId]) -> CachedPrefix {
+        let Some(page_tokens) = self.cached_page_tokens() else { return CachedPrefix::default() };
+        let limit = tokens.len().saturating_sub(1) / page_tokens;
+        let found = self.lock().find(namespace, tokens, limit);
+        CachedPrefix { tokens: found.pages * page_tokens, held_pages: found.held }
+    }
+
+    /// Drops every cached page that nobody holds, and lets nobody find the pages in use: they are
+    /// free as soon as the tables that hold them let go. For changed weights, and for rows that
+    /// turned out to be rubbish.
+    pub fn flush(&self) {
+        self.lock().flush();
+    }
+
+    /// An empty set of claims for these pools.
+    #[must_use]
+    pub fn claims(&self) -> Claims {
+        Claims::new(self.hash)
+    }
+
+    /// Tokens of a page, where pages are cached.
+    pub(crate) fn cached_page_tokens(&self) -> Option<usize> {
+        self.options.enabled.then(|| self.specs[0].page_tokens)
+    }
+
+    /// No method leaves the state half changed.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

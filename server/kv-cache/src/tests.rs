@@ -1,0 +1,230 @@
+//! Single behaviours of the cache, told as examples.
+
+use types::{Bytes, Pages, PoolId, TokenId};
+
+use crate::{CacheOptions, CachedPrefix, Lookup, Namespace, PageTable, PoolSet, PoolSpec};
+
+const SHARED: Namespace = Namespace::SHARED;
+
+fn spec(name: &'static str, capacity: u64, window: Option<usize>) -> PoolSpec {
+    PoolSpec { name, page_tokens: 4, page_bytes: Bytes(1), capacity: Pages(capacity), window }
+}
+
+fn set(specs: Vec<PoolSpec>) -> PoolSet {
+    PoolSet::new(specs, CacheOptions { enabled: true })
+}
+
+fn ids(tokens: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
+    tokens.into_iter().map(TokenId).collect()
+}
+
+/// Computes all of `tokens`, in chunks, and returns the table and how many came from the cache.
+fn serve(set: &PoolSet, tokens: &[TokenId], chunk: usize) -> (PageTable, usize) {
+    let mut table = set.table();
+    let cached = table.attach_prefix(&SHARED, tokens, Lookup::First);
+    let mut computed = cached;
+    while computed < tokens.len() {
+        computed = (computed + chunk).min(tokens.len());
+        table.grow_to(computed).expect("room");
+        table.publish(&SHARED, tokens, computed);
+    }
+    (table, cached)
+}
+
+fn used(set: &PoolSet, pool: usize) -> (u64, u64) {
+    let stats = set.stats().nth(pool).expect("a pool");
+    (stats.used_active.0, stats.used_cached.0)
+}
+
+#[test]
+fn a_second_turn_finds_prompt_and_answer_of_the_first() {
+    let set = set(vec![spec("kv", 16, None)]);
+    let first = ids(0..19);
+    drop(serve(&set, &first, 8).0);
+    assert_eq!(used(&set, 0), (0, 4), "whole pages stay");
+    let (table, cached) = serve(&set, &ids(0..30), 100);
+    assert_eq!(cached, 16);
+    assert_eq!(used(&set, 0), (8, 0));
+    drop(table);
+    // The same prompt again: the last token is computed, and with it its page.
+    assert_eq!(set.cached_prefix(&SHARED, &ids(0..16)).tokens, 12);
+    assert_eq!(set.cached_prefix(&SHARED, &ids(0..17)).tokens, 16);
+}
+
+#[test]
+fn two_that_compute_the_same_end_up_with_one_copy() {
+    let set = set(vec![spec("kv", 16, None)]);
+    let tokens = ids(0..10);
+    let (mut one, mut two) = (set.table(), set.table());
+    for table in [&mut one, &mut two] {
+        assert_eq!(table.attach_prefix(&SHARED, &tokens, Lookup::First), 0);
+        table.grow_to(10).expect("room");
+    }
+    assert_eq!(used(&set, 0), (6, 0));
+    one.publish(&SHARED, &tokens, 10);
+    two.publish(&SHARED, &tokens, 10);
+    assert_eq!(used(&set, 0), (4, 0), "two shared, one unfinished each");
+    let (mine, theirs) = (one.pages(PoolId(0)).1, two.pages(PoolId(0)).1);
+    assert_eq!(mine[..2], theirs[..2]);
+    assert_ne!(mine[2], theirs[2]);
+}
+
+#[test]
+fn whoever_waits_takes_over_chunk_by_chunk() {
+    let set = set(vec![spec("kv", 16, None)]);
+    let tokens = ids(0..24);
+    let (mut one, mut two, mut claims) = (set.table(), set.table(), set.claims());
+    for computed in [8, 16, 24] {
+        claims.clear();
+        one.claim(&SHARED, &tokens, computed, &mut claims);
+        let taken = two.attach_prefix(&SHARED, &tokens, Lookup::Again);
+        assert_eq!(taken, computed - 8);
+        assert!(two.is_claimed(&SHARED, &tokens, &mut claims), "{computed}");
+        let other = Namespace::new(Some("somebody"), None);
+        assert!(!set.table().is_claimed(&other, &tokens, &mut claims));
+        one.grow_to(computed).expect("room");
+        one.publish(&SHARED, &tokens, computed);
+    }
+    assert_eq!(two.attach_prefix(&SHARED, &tokens, Lookup::Again), 20);
+    claims.clear();
+    assert!(claims.is_empty() && !two.is_claimed(&SHARED, &tokens, &mut claims));
+    assert_eq!(set.cached_prefix(&SHARED, &tokens), CachedPrefix { tokens: 20, held_pages: 5 });
+}
+
+#[test]
+fn the_branch_used_last_stays() {
+    let set = set(vec![spec("kv", 8, None)]);
+    let (a, b) = (ids([0, 0, 0, 0, 1, 1, 1, 1, 9]), ids([0, 0, 0, 0, 2, 2, 2, 2, 9]));
+    drop(serve(&set, &a, 100).0);
+    drop(serve(&set, &b, 100).0);
+    drop(serve(&set, &a, 100).0);
+    assert_eq!(used(&set, 0), (0, 3));
+    let _room = {
+        let mut table = set.table();
+        table.grow_to(6 * 4).expect("six pages");
+        table
+    };
+    assert_eq!(set.cached_prefix(&SHARED, &a).tokens, 8);
+    assert_eq!(set.cached_prefix(&SHARED, &b).tokens, 4);
+    assert_eq!(set.stats().next().expect("a pool").evicted_pages.capacity, 1);
+}
+
+#[test]
+fn locked_pages_never_make_room() {
+    let set = set(vec![spec("kv", 4, None)]);
+    let (held, _) = serve(&set, &ids(0..13), 100);
+    let mut other = set.table();
+    assert!(other.grow_to(1).is_err());
+    assert_eq!(set.stats().next().expect("a pool").alloc_failures, 1);
+    drop(held);
+    assert_eq!(set.available(PoolId(0)), 4);
+    other.grow_to(16).expect("nobody holds them now");
+    assert_eq!(used(&set, 0), (4, 0));
+}
+
+#[test]
+fn a_window_slides_and_its_tail_is_found_again() {
+    let set = set(vec![spec("kv", 40, None), spec("swa", 7, Some(6))]);
+    // Two pages of the past are seen; a request of any length runs in a small window pool.
+    let tokens = ids(0..60);
+    let (table, _) = serve(&set, &tokens, 8);
+    let (first, pages) = table.pages(PoolId(1));
+    assert_eq!((first, first + pages.len()), (12, 15));
+    drop(table);
+    let longer = ids(0..64);
+    assert_eq!(set.cached_prefix(&SHARED, &longer).tokens, 60);
+    let shorter = ids(0..40);
+    assert_eq!(set.cached_prefix(&SHARED, &shorter).tokens, 0, "its window is gone");
+    let (table, cached) = serve(&set, &longer, 8);
+    assert_eq!((cached, table.pages(PoolId(1)).0), (60, 13));
+}
+
+#[test]
+fn a_prompt_is_found_again_though_its_answer_was_long() {
+    let set = set(vec![spec("kv", 40, None), spec("swa", 12, Some(6))]);
+    let prompt = ids(0..20);
+    let mut tokens = prompt.clone();
+    let mut table = set.table();
+    assert_eq!(table.attach_prefix(&SHARED, &prompt, Lookup::First), 0);
+    for computed in 20..80 {
+        tokens.push(TokenId(computed as u32));
+        table.grow_to(computed).expect("room");
+        table.publish(&SHARED, &tokens, computed);
+    }
+    assert_eq!(set.cached_prefix(&SHARED, &prompt).tokens, 16, "the same prompt");
+    let mut other = prompt;
+    other.extend(ids(500..505));
+    assert_eq!(set.cached_prefix(&SHARED, &other).tokens, 20, "another question after it");
+    drop(table);
+    tokens.push(TokenId(7));
+    assert_eq!(set.cached_prefix(&SHARED, &tokens).tokens, 76, "and its answer");
+}
+
+#[test]
+fn a_lost_window_costs_the_pages_that_nobody_could_use() {
+    let set = set(vec![spec("kv", 40, None), spec("swa", 8, Some(6))]);
+    drop(serve(&set, &ids(0..40), 8).0);
+    let cached = used(&set, 0).1;
+    assert_eq!(cached, 10);
+    // Other prompts need the whole window pool.
+    drop(serve(&set, &ids(1000..1030), 16).0);
+    let stats: Vec<_> = set.stats().collect();
+    assert!(stats[1].evicted_pages.capacity > 0);
+    assert!(stats[0].evicted_pages.pressure > 0, "dead ends go");
+    assert_eq!(stats[0].evicted_pages.capacity, 0);
+}
+
+#[test]
+fn flushed_pages_are_not_found_and_are_free_when_let_go_of() {
+    let set = set(vec![spec("kv", 16, None)]);
+    drop(serve(&set, &ids(100..120), 8).0);
+    let (mut table, _) = serve(&set, &ids(0..10), 8);
+    set.flush();
+    assert_eq!(used(&set, 0), (3, 0));
+    assert_eq!(set.cached_prefix(&SHARED, &ids(0..10)).tokens, 0);
+    // It goes on, and so does a new one with the same tokens.
+    let longer = ids(0..14);
+    table.grow_to(14).expect("room");
+    table.publish(&SHARED, &longer, 14);
+    let (other, cached) = serve(&set, &longer, 8);
+    assert_eq!(cached, 0);
+    drop(table);
+    assert_eq!(used(&set, 0), (4, 0), "what was flushed is free");
+    assert_eq!(set.cached_prefix(&SHARED, &longer).tokens, 12);
+    drop(other);
+    assert_eq!(used(&set, 0), (0, 3));
+    assert_eq!(set.stats().next().expect("a pool").evicted_pages.flush, 5 + 3);
+}
+
+#[test]
+fn a_disabled_cache_keeps_nothing_and_still_slides() {
+    let specs = vec![spec("swa", 5, Some(6)), spec("kv", 40, None)];
+    let set = PoolSet::new(specs, CacheOptions { enabled: false });
+    let tokens = ids(0..60);
+    let (table, cached) = serve(&set, &tokens, 4);
+    assert_eq!((cached, table.pages(PoolId(0)).0, table.pages(PoolId(1)).0), (0, 12, 0));
+    drop(table);
+    assert_eq!((used(&set, 0), used(&set, 1)), ((0, 0), (0, 0)));
+    assert_eq!(serve(&set, &tokens, 4).1, 0);
+    assert_eq!(set.stats().next().expect("a pool").query_tokens, 0);
+}
+
+#[test]
+fn pools_of_unequal_pages_grow_together_without_a_cache() {
+    let kv = PoolSpec { page_tokens: 16, ..spec("kv", 10, None) };
+    let set = PoolSet::new(vec![kv, spec("other", 20, None)], CacheOptions { enabled: false });
+    let mut table = set.table();
+    assert!(table.grow_to(81).is_err());
+    assert_eq!(set.stats().map(|s| s.used_active.0).sum::<u64>(), 0, "all or nothing");
+    table.grow_to(80).expect("fits exactly");
+    assert_eq!(table.tokens(), 80);
+    assert!(set.table().grow_to(1).is_err());
+}
+
+#[test]
+#[should_panic(expected = "a table belongs to one namespace")]
+fn a_table_keeps_its_namespace() {
+    let set = set(vec![spec("kv", 16, None)]);
+    let (mut table, _) = serve(&set, &ids(0..10), 8);
+    table.attach_prefix(&Namespace::new(Some("a"), None), &ids(0..10), Lookup::Again);
+}

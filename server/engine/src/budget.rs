@@ -1,6 +1,7 @@
 //! What one step may spend: tokens, and the pages that admissions must leave alone.
 
 use kv_cache::PoolSet;
+use types::PoolId;
 
 use crate::request::Request;
 
@@ -54,22 +55,23 @@ impl PageReserve {
     /// Nothing reserved; keeps its memory.
     pub(crate) fn reset(&mut self, pools: &PoolSet) {
         self.pages.clear();
-        self.pages.resize(pools.pools().len(), 0);
+        self.pages.resize(pools.specs().len(), 0);
     }
 
     /// Reserves what `request` lacks of the pages for its present tokens, and one page to grow.
     pub(crate) fn add(&mut self, request: &Request, pools: &PoolSet) {
         let covered = request.table.tokens();
-        for (reserved, pool) in self.pages.iter_mut().zip(pools.pools()) {
-            let spec = pool.spec();
+        for (reserved, spec) in self.pages.iter_mut().zip(pools.specs()) {
             *reserved += spec.pages_for(request.tokens.len()) - spec.pages_for(covered) + 1;
         }
     }
 
     /// Would every pool have room for all of `request`'s present tokens beside the reserve?
     pub(crate) fn leaves_room_for(&self, request: &Request, pools: &PoolSet) -> bool {
-        self.pages.iter().zip(pools.pools()).all(|(reserved, pool)| {
-            reserved + pool.spec().pages_for(request.tokens.len()) <= pool.free()
+        let pools =
+            (0..).map(PoolId).zip(pools.specs()).map(|(id, spec)| (spec, pools.available(id)));
+        self.pages.iter().zip(pools).all(|(reserved, (spec, available))| {
+            reserved + spec.pages_for(request.tokens.len()) <= available
         })
     }
 }

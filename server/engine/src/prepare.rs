@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use admission::AdmissionController;
-use kv_cache::{PoolSet, PoolSpec};
+use kv_cache::{CacheOptions, PoolSet, PoolSpec};
 use model::{Batch, Logits, ModelRunner, ModelSpec, PageList, RunError};
 use types::{Bytes, Clock, PageId, Pages, TokenId};
 
@@ -158,8 +158,9 @@ impl Prepared {
             page_tokens: pool.page_tokens,
             page_bytes: Bytes(pool.page_bytes),
             capacity: Pages(*pages as u64),
+            window: pool.window,
         });
-        let pools = PoolSet::new(specs.collect());
+        let pools = PoolSet::new(specs.collect(), CacheOptions { enabled: false });
         Core::new(self, pools, admission, observer, time)
     }
 }

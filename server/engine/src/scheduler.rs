@@ -256,8 +256,11 @@ impl Scheduler {
             let request = self.running.get(row.seq).expect("a planned request is running");
             let start = request.computed();
             let tokens = &request.tokens[start..start + row.len];
-            let pools = 0..u16::try_from(self.pools.pools().len()).expect("checked by PoolSet");
-            let lists = pools.map(|pool| PageList::whole(request.table.pages(PoolId(pool))));
+            let pools = 0..u16::try_from(self.pools.specs().len()).expect("checked by PoolSet");
+            let lists = pools.map(|pool| {
+                let (first, pages) = request.table.pages(PoolId(pool));
+                PageList { first, pages }
+            });
             plan.batch.push(tokens, start, row.logits_rows, lists);
         }
     }

@@ -69,12 +69,12 @@ fn pages(core: &Core) -> Result<(), String> {
     let scheduler = &core.scheduler;
     let mut held = HashSet::new();
     for request in scheduler.running.iter() {
-        for page in request.table.pages(PoolId(0)) {
+        for page in request.table.pages(PoolId(0)).1 {
             ensure!(held.insert(*page), "page {page} is held twice");
         }
     }
     for request in scheduler.retracted.iter().chain(scheduler.waiting.iter()) {
-        ensure!(request.table.pages(PoolId(0)).is_empty(), "pages of a request that waits");
+        ensure!(request.table.pages(PoolId(0)).1.is_empty(), "pages of a request that waits");
     }
     for stats in scheduler.pools.stats() {
         let (used, capacity) = (stats.used_active.0, stats.capacity.0);

@@ -14,7 +14,6 @@ fn main() {
     divan::main();
 }
 
-const FORMATS: [WeightFormat; 6] = WeightFormat::ALL;
 /// Outputs and inputs of the demo model's matrices.
 const SHAPES: [(usize, usize); 4] = [(576, 576), (1536, 576), (576, 1536), (49_152, 576)];
 const THREADS: [usize; 2] = [1, 2];
@@ -37,8 +36,10 @@ impl std::fmt::Display for Case {
 
 fn cases(rows: &[usize]) -> Vec<Case> {
     let mut cases = vec![];
-    for format in FORMATS {
-        for shape in SHAPES {
+    for format in WeightFormat::ALL {
+        // Rows of the K formats are whole super-blocks.
+        let fits = |(n, k): (usize, usize)| (n, k.next_multiple_of(format.block_values()));
+        for shape in SHAPES.map(fits) {
             for &rows in rows {
                 cases.extend(THREADS.map(|threads| Case { format, shape, rows, threads }));
             }

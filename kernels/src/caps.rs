@@ -50,7 +50,7 @@ impl fmt::Display for KernelPath {
 ///
 /// `Display` prints the present ones, space separated, in a fixed order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CpuCaps {
+pub(crate) struct CpuCaps {
     /// 256-bit integer vectors.
     pub avx2: bool,
     /// Fused multiply-add.
@@ -69,7 +69,7 @@ impl CpuCaps {
     /// Asks the processor. Cheap: the answer is cached by the standard library.
     #[must_use]
     #[cfg(target_arch = "x86_64")]
-    pub fn detect() -> Self {
+    pub(crate) fn detect() -> Self {
         Self {
             avx2: is_x86_feature_detected!("avx2"),
             fma: is_x86_feature_detected!("fma"),
@@ -86,13 +86,13 @@ impl CpuCaps {
     /// On other architectures only the portable kernels exist.
     #[must_use]
     #[cfg(not(target_arch = "x86_64"))]
-    pub fn detect() -> Self {
+    pub(crate) fn detect() -> Self {
         Self::default()
     }
 
     /// Whether the kernels of [`KernelPath::Avx2`] run here.
     #[must_use]
-    pub fn has_avx2_family(self) -> bool {
+    pub(crate) fn has_avx2_family(self) -> bool {
         self.avx2 && self.fma && self.f16c
     }
 }

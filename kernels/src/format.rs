@@ -1,15 +1,23 @@
-//! How weights are stored in files: element types and the 32-value block formats of GGUF.
+//! How weights are stored in files: element types and the block formats of GGUF.
 //!
 //! This module only decodes; repacking for speed belongs to each kernel.
+
+mod block;
 
 use std::fmt;
 
 use half::{bf16, f16};
 
+pub(crate) use self::block::Block;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use self::block::centre;
 use crate::KernelError;
 
 /// Values of one quantised block, of weights and of activations.
 pub(crate) const BLOCK: usize = 32;
+
+/// Values of a super-block of the K formats: eight blocks under one pair of f16 scales.
+pub(crate) const SUPER_BLOCK: usize = 256;
 
 /// The stored form of a weight matrix, little endian, rows one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,16 +34,39 @@ pub enum WeightFormat {
     Q4_0,
     /// 32 nibbles, an f16 scale `d` and an f16 offset `m`: `d * q + m`.
     Q4_1,
+    /// 32 values of five bits and an f16 scale `d`: `d * (q - 16)`.
+    Q5_0,
+    /// 32 values of five bits, an f16 scale `d` and an f16 offset `m`: `d * q + m`.
+    Q5_1,
+    /// 256 nibbles; f16 `d` and `e`; six bits of scale `s` and of minimum `t` for every 32:
+    /// `d * s * q - e * t`.
+    Q4K,
+    /// As [`Q4K`](Self::Q4K) with values of five bits.
+    Q5K,
+    /// 256 values of six bits; an f16 scale `d`; a signed byte of scale `s` for every 16:
+    /// `d * s * (q - 32)`.
+    Q6K,
 }
 
 impl WeightFormat {
     /// Every format, for tables and tests.
-    pub const ALL: [Self; 6] =
-        [Self::F32, Self::F16, Self::Bf16, Self::Q8_0, Self::Q4_0, Self::Q4_1];
+    pub const ALL: [Self; 11] = [
+        Self::F32,
+        Self::F16,
+        Self::Bf16,
+        Self::Q8_0,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+    ];
 
     /// The name used in logs and metrics.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::F16 => "f16",
@@ -43,27 +74,38 @@ impl WeightFormat {
             Self::Q8_0 => "q8_0",
             Self::Q4_0 => "q4_0",
             Self::Q4_1 => "q4_1",
+            Self::Q5_0 => "q5_0",
+            Self::Q5_1 => "q5_1",
+            Self::Q4K => "q4_k",
+            Self::Q5K => "q5_k",
+            Self::Q6K => "q6_k",
         }
     }
 
     /// Values of one block; row lengths are multiples of it.
     #[must_use]
-    pub fn block_values(self) -> usize {
+    pub const fn block_values(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => 1,
-            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 => BLOCK,
+            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 => BLOCK,
+            Self::Q4K | Self::Q5K | Self::Q6K => SUPER_BLOCK,
         }
     }
 
     /// Bytes of one block.
     #[must_use]
-    pub fn block_bytes(self) -> usize {
+    pub const fn block_bytes(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
             Self::Q8_0 => 34,
             Self::Q4_0 => 18,
             Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
+            Self::Q4K => 144,
+            Self::Q5K => 176,
+            Self::Q6K => 210,
         }
     }
 
@@ -136,42 +178,20 @@ pub fn dequantize_row(
                 *o = bf16::from_le_bytes(*b).to_f32();
             }
         }
-        WeightFormat::Q8_0 => {
-            for (o, b) in out.as_chunks_mut::<BLOCK>().0.iter_mut().zip(row.as_chunks::<34>().0) {
-                let d = block_f16(b, 0);
-                for (o, q) in o.iter_mut().zip(&b[2..]) {
-                    *o = d * f32::from(q.cast_signed());
-                }
-            }
-        }
-        WeightFormat::Q4_0 => {
-            for (o, b) in out.as_chunks_mut::<BLOCK>().0.iter_mut().zip(row.as_chunks::<18>().0) {
-                let d = block_f16(b, 0);
-                for (i, o) in o.iter_mut().enumerate() {
-                    *o = d * (f32::from(nibble(&b[2..], i)) - 8.0);
-                }
-            }
-        }
-        WeightFormat::Q4_1 => {
-            for (o, b) in out.as_chunks_mut::<BLOCK>().0.iter_mut().zip(row.as_chunks::<20>().0) {
-                let (d, m) = (block_f16(b, 0), block_f16(b, 2));
-                for (i, o) in o.iter_mut().enumerate() {
-                    *o = d * f32::from(nibble(&b[4..], i)) + m;
-                }
+        WeightFormat::Q8_0
+        | WeightFormat::Q4_0
+        | WeightFormat::Q4_1
+        | WeightFormat::Q5_0
+        | WeightFormat::Q5_1
+        | WeightFormat::Q4K
+        | WeightFormat::Q5K
+        | WeightFormat::Q6K => {
+            for (at, o) in out.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+                Block::read(format, row, at).dequantize(o);
             }
         }
     }
     Ok(())
-}
-
-/// The f16 at byte `at` of a block, widened.
-pub(crate) fn block_f16(block: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
-}
-
-/// Value `i` of 16 nibble bytes: low nibbles are values 0..16, high nibbles 16..32.
-pub(crate) fn nibble(bytes: &[u8], i: usize) -> u8 {
-    if i < 16 { bytes[i] & 0x0f } else { bytes[i - 16] >> 4 }
 }
 
 #[cfg(test)]

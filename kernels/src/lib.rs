@@ -27,10 +27,10 @@ pub use activations::Activations;
 pub use attention::{
     AttentionSequence, AttentionShape, KvGeometry, PagedKv, attention_kernel, paged_attention,
 };
-pub use caps::{CpuCaps, KernelPath};
+pub use caps::KernelPath;
 pub use error::KernelError;
 pub use format::{WeightFormat, dequantize_row};
-pub use linear::{KernelEntry, Linear, kernel_registry, pack};
+pub use linear::{Linear, pack};
 pub use ops::{
     add, all_finite, argmax, log_sum_exp, rms_norm, rms_norm_in_place, silu_mul, softmax,
 };

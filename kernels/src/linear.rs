@@ -3,8 +3,9 @@
 //! A kernel repacks the stored bytes once, at load, into whatever layout it likes. Adding one (for
 //! other vector widths or tile units) means adding an entry to the registry.
 
+use crate::caps::CpuCaps;
 use crate::reference::ReferenceLinear;
-use crate::{Activations, CpuCaps, KernelError, KernelPath, ThreadPool, WeightFormat};
+use crate::{Activations, KernelError, KernelPath, ThreadPool, WeightFormat};
 
 /// A packed weight matrix W of `out_features` x `in_features`: computes `y = x W^T`.
 ///
@@ -53,17 +54,16 @@ impl<'a> StoredMatrix<'a> {
 }
 
 /// One way to multiply with weights of one format.
-#[derive(Debug)]
-pub struct KernelEntry {
-    /// The name of the kernel.
-    pub name: &'static str,
+pub(crate) struct KernelEntry {
+    /// The name of the kernel, for logs and metrics; `pack` gets it.
+    pub(crate) name: &'static str,
     /// The weights it takes.
-    pub format: WeightFormat,
+    pub(crate) format: WeightFormat,
     /// The family it belongs to.
-    pub path: KernelPath,
+    pub(crate) path: KernelPath,
     /// Whether it runs on a processor.
-    pub supported: fn(CpuCaps) -> bool,
-    pub(crate) pack: fn(StoredMatrix<'_>) -> Box<dyn Linear>,
+    pub(crate) supported: fn(CpuCaps) -> bool,
+    pub(crate) pack: fn(StoredMatrix<'_>, &'static str) -> Box<dyn Linear>,
 }
 
 const fn reference(name: &'static str, format: WeightFormat) -> KernelEntry {
@@ -72,18 +72,23 @@ const fn reference(name: &'static str, format: WeightFormat) -> KernelEntry {
         format,
         path: KernelPath::Reference,
         supported: |_| true,
-        pack: |w| Box::new(ReferenceLinear::new(w)),
+        pack: |w, name| Box::new(ReferenceLinear::new(w, name)),
     }
 }
 
 /// The portable kernels, which run everywhere.
-static REFERENCE: [KernelEntry; 6] = [
+static REFERENCE: [KernelEntry; 11] = [
     reference("reference-f32", WeightFormat::F32),
     reference("reference-f16", WeightFormat::F16),
     reference("reference-bf16", WeightFormat::Bf16),
     reference("reference-q8_0", WeightFormat::Q8_0),
     reference("reference-q4_0", WeightFormat::Q4_0),
     reference("reference-q4_1", WeightFormat::Q4_1),
+    reference("reference-q5_0", WeightFormat::Q5_0),
+    reference("reference-q5_1", WeightFormat::Q5_1),
+    reference("reference-q4_k", WeightFormat::Q4K),
+    reference("reference-q5_k", WeightFormat::Q5K),
+    reference("reference-q6_k", WeightFormat::Q6K),
 ];
 
 /// The vector kernels of this architecture, the fastest first.
@@ -93,7 +98,7 @@ static VECTOR: &[KernelEntry] = &crate::avx2::KERNELS;
 static VECTOR: &[KernelEntry] = &[];
 
 /// Every kernel of this build, in the order in which they are tried.
-pub fn kernel_registry() -> impl Iterator<Item = &'static KernelEntry> {
+pub(crate) fn kernel_registry() -> impl Iterator<Item = &'static KernelEntry> {
     VECTOR.iter().chain(&REFERENCE)
 }
 
@@ -115,7 +120,8 @@ pub fn pack(
         .filter(|e| e.format == format && (e.supported)(caps))
         .find(|e| path == KernelPath::Detect || e.path == path)
         .ok_or_else(|| KernelError::Unsupported { path, format, caps: caps.to_string() })?;
-    Ok((entry.pack)(StoredMatrix { format, bytes, out_features, in_features }))
+    let matrix = StoredMatrix { format, bytes, out_features, in_features };
+    Ok((entry.pack)(matrix, entry.name))
 }
 
 /// Checks the shapes of a forward call and says whether there is anything to compute.

@@ -4,12 +4,13 @@
 
 use crate::activations::Int8Rows;
 use crate::buffer::SharedOut;
-use crate::format::{BLOCK, block_f16, nibble};
+use crate::format::{BLOCK, Block};
 use crate::linear::{StoredMatrix, check_shapes};
 use crate::{Activations, Linear, ThreadPool, WeightFormat, dequantize_row};
 
 /// Weights kept as stored.
 pub(crate) struct ReferenceLinear {
+    name: &'static str,
     format: WeightFormat,
     bytes: Vec<u8>,
     out_features: usize,
@@ -17,8 +18,10 @@ pub(crate) struct ReferenceLinear {
 }
 
 impl ReferenceLinear {
-    pub(crate) fn new(w: StoredMatrix<'_>) -> Self {
+    /// `name` is that of the registry's entry.
+    pub(crate) fn new(w: StoredMatrix<'_>, name: &'static str) -> Self {
         Self {
+            name,
             format: w.format,
             bytes: w.bytes.to_vec(),
             out_features: w.out_features,
@@ -50,17 +53,16 @@ impl ReferenceLinear {
     /// Output `o` of every activation row, block weights.
     fn block_column(&self, o: usize, x: &Int8Rows, rows: usize, mut write: impl FnMut(usize, f32)) {
         let blocks = self.in_features / BLOCK;
-        let stored = self.row(o).chunks_exact(self.format.block_bytes());
+        let stored = self.row(o);
         for row in 0..rows {
             let mut sum = 0.0f32;
-            for (i, block) in stored.clone().enumerate() {
+            for i in 0..blocks {
                 let at = row * blocks + i;
-                let weights = block_integers(self.format, block);
-                let q = x.q[at * BLOCK..].iter().map(|q| i32::from(*q));
-                let dot: i32 = weights.iter().zip(q).map(|(w, q)| w * q).sum();
-                sum += dot as f32 * (block_f16(block, 0) * x.scale[at]);
-                if self.format == WeightFormat::Q4_1 {
-                    sum += block_f16(block, 2) * x.total[at];
+                let block = Block::read(self.format, stored, i);
+                let dot = dot(&block, &x.q[at * BLOCK..(at + 1) * BLOCK]);
+                sum += dot as f32 * (block.scale() * x.scale[at]);
+                if let Some(offset) = block.offset() {
+                    sum += offset * x.total[at];
                 }
             }
             write(row, sum);
@@ -68,14 +70,12 @@ impl ReferenceLinear {
     }
 }
 
-/// The integers of a block, before scale and offset.
-fn block_integers(format: WeightFormat, block: &[u8]) -> [i32; BLOCK] {
-    std::array::from_fn(|i| match format {
-        WeightFormat::Q8_0 => i32::from(block[2 + i].cast_signed()),
-        WeightFormat::Q4_0 => i32::from(nibble(&block[2..], i)) - 8,
-        WeightFormat::Q4_1 => i32::from(nibble(&block[4..], i)),
-        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => 0,
-    })
+/// The exact sum of a block's products, integer scales included.
+fn dot(block: &Block, x: &[i8]) -> i32 {
+    let products =
+        block.q.iter().zip(x).map(|(w, x)| (i32::from(*w) - block.centre()) * i32::from(*x));
+    let scales = block.scales.map(i32::from);
+    products.enumerate().map(|(i, product)| scales[i / 16] * product).sum()
 }
 
 impl Linear for ReferenceLinear {
@@ -111,14 +111,7 @@ impl Linear for ReferenceLinear {
     }
 
     fn kernel(&self) -> &'static str {
-        match self.format {
-            WeightFormat::F32 => "reference-f32",
-            WeightFormat::F16 => "reference-f16",
-            WeightFormat::Bf16 => "reference-bf16",
-            WeightFormat::Q8_0 => "reference-q8_0",
-            WeightFormat::Q4_0 => "reference-q4_0",
-            WeightFormat::Q4_1 => "reference-q4_1",
-        }
+        self.name
     }
 
     fn format(&self) -> WeightFormat {

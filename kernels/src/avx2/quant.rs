@@ -7,10 +7,10 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::block::{BlockFormat, HALVES, OUTPUTS, Spread, floats, halves, word};
+use super::block::{BlockFormat, OUTPUTS, Spread, floats, word};
 use super::panel::{Outputs, PanelKernel, Panels};
 use crate::activations::Int8Rows;
-use crate::format::BLOCK;
+use crate::format::{BLOCK, Block};
 use crate::linear::StoredMatrix;
 use crate::{Activations, ThreadPool, WeightFormat};
 
@@ -56,24 +56,17 @@ unsafe impl<F: BlockFormat> PanelKernel for Quant<F> {
     type Input<'a> = Int8Input<'a>;
 
     fn panel_bytes(k: usize) -> usize {
-        k / BLOCK * F::BLOCK_BYTES
+        k / (BLOCK * F::UNIT) * F::UNIT_BYTES
     }
 
-    /// Vector `v` of a panel block holds, for each output, bytes `4 v..4 v + 4` of its stored
-    /// block.
     fn pack_panel(w: &StoredMatrix<'_>, first: usize, panel: &mut [u8]) {
-        let head = if F::OFFSETS { 4 } else { 2 };
         for output in 0..OUTPUTS.min(w.out_features - first) {
-            let blocks = w.row(first + output).chunks_exact(F::FORMAT.block_bytes());
-            for (block, place) in blocks.zip(panel.chunks_exact_mut(F::BLOCK_BYTES)) {
-                let (head, integers) = block.split_at(head);
-                for (v, word) in integers.as_chunks::<4>().0.iter().enumerate() {
-                    let at = v * 4 * OUTPUTS + 4 * output;
-                    place[at..at + 4].copy_from_slice(&word.map(F::byte));
-                }
-                for (i, half) in head.as_chunks::<2>().0.iter().enumerate() {
-                    let at = F::INTEGERS + i * HALVES + 2 * output;
-                    place[at..at + 2].copy_from_slice(half);
+            let row = w.row(first + output);
+            for (unit, place) in panel.chunks_exact_mut(F::UNIT_BYTES).enumerate() {
+                let (head, blocks) = place.split_at_mut(F::HEAD);
+                for (part, place) in blocks.chunks_exact_mut(F::BLOCK_BYTES).enumerate() {
+                    let block = Block::read(F::FORMAT, row, unit * F::UNIT + part);
+                    F::pack(&block, output, head, place);
                 }
             }
         }
@@ -123,7 +116,7 @@ unsafe fn group_rows<F: BlockFormat>(
     sums.fill([0.0; OUTPUTS]);
     let count = rows.len();
     // As many blocks as fit the buffer for all rows: a whole panel is read in one go for one row.
-    let pass = SPREAD_BLOCKS / count;
+    let pass = pass::<F>(count);
     for start in (0..input.blocks).step_by(pass) {
         let blocks = start..input.blocks.min(start + pass);
         for (row, to) in rows.clone().zip(spread.chunks_exact_mut(pass)) {
@@ -133,7 +126,8 @@ unsafe fn group_rows<F: BlockFormat>(
         let together = TILE_ROWS / count;
         let mut panel = panels.start;
         for sums in sums.chunks_mut(together * count) {
-            let w = w.part(panel, sums.len() / count, blocks.clone(), F::BLOCK_BYTES);
+            let units = blocks.start / F::UNIT..blocks.end / F::UNIT;
+            let w = w.part(panel, sums.len() / count, units, F::UNIT_BYTES);
             if sums.len() < together * count {
                 for (p, sums) in sums.chunks_mut(count).enumerate() {
                     // SAFETY: the caller's promise about the processor.
@@ -148,7 +142,12 @@ unsafe fn group_rows<F: BlockFormat>(
     }
 }
 
-/// Blocks of a few panels of equal length, `stride` bytes apart.
+/// Blocks of a row that are spread at a time where there are `rows` rows: whole units.
+const fn pass<F: BlockFormat>(rows: usize) -> usize {
+    SPREAD_BLOCKS / rows / F::UNIT * F::UNIT
+}
+
+/// Units of a few panels of equal length, `stride` bytes apart.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     bytes: &'a [u8],
@@ -158,16 +157,10 @@ struct Part<'a> {
 }
 
 impl Panels<'_> {
-    /// Blocks of `count` panels.
-    fn part(
-        &self,
-        panel: usize,
-        count: usize,
-        blocks: Range<usize>,
-        block_bytes: usize,
-    ) -> Part<'_> {
-        let bytes = &self.from(panel)[..count * self.stride()][blocks.start * block_bytes..];
-        Part { bytes, stride: self.stride(), len: blocks.len() * block_bytes }
+    /// Units of `count` panels.
+    fn part(&self, panel: usize, count: usize, units: Range<usize>, unit_bytes: usize) -> Part<'_> {
+        let bytes = &self.from(panel)[..count * self.stride()][units.start * unit_bytes..];
+        Part { bytes, stride: self.stride(), len: units.len() * unit_bytes }
     }
 }
 
@@ -214,48 +207,72 @@ unsafe fn tile<F: BlockFormat, const R: usize, const S: usize>(
     sums: &mut [Sums; S],
 ) {
     const { assert!(S.is_multiple_of(R)) };
-    let pass = SPREAD_BLOCKS / R;
+    let pass = pass::<F>(R);
     assert!((S / R - 1) * w.stride + w.len <= w.bytes.len(), "a panel lies outside the matrix");
-    assert!(w.len <= pass * F::BLOCK_BYTES, "more blocks than were spread");
+    assert!(w.len / F::UNIT_BYTES * F::UNIT <= pass, "more blocks than were spread");
     let mut acc = [_mm256_setzero_ps(); S];
     for (acc, sums) in acc.iter_mut().zip(&*sums) {
         *acc = floats(sums);
     }
-    for i in 0..w.len / F::BLOCK_BYTES {
-        let mut x = [&spread[i]; R];
-        for (r, x) in x.iter_mut().enumerate() {
-            *x = &spread[r * pass + i];
-        }
-        // SAFETY: each panel has this block: integers, scales and, if any, offsets.
-        unsafe {
-            let block = w.bytes.as_ptr().add(i * F::BLOCK_BYTES);
-            let dots = F::dot::<R, S>(block, w.stride, &x);
-            for p in 0..S / R {
-                let panel = block.add(p * w.stride);
-                for line in (0..F::BLOCK_BYTES).step_by(64) {
-                    // A prefetch may point anywhere.
-                    let next = panel.wrapping_add(S / R * w.stride + line);
-                    _mm_prefetch::<_MM_HINT_T1>(next.cast());
-                }
-                let scale = halves(panel.add(F::INTEGERS));
-                for (r, x) in x.iter().enumerate() {
-                    let i = p * R + r;
-                    let dot = match F::BIAS {
-                        0 => dots[i],
-                        _ => _mm256_sub_epi32(dots[i], word(&x.bias)),
-                    };
-                    let both = _mm256_mul_ps(scale, floats(&x.scale));
-                    acc[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), both, acc[i]);
-                    if F::OFFSETS {
-                        let offset = halves(panel.add(F::INTEGERS + HALVES));
-                        acc[i] = _mm256_fmadd_ps(offset, floats(&x.total), acc[i]);
-                    }
-                }
+    for unit in 0..w.len / F::UNIT_BYTES {
+        // SAFETY: each panel has this unit.
+        let head = unsafe { w.bytes.as_ptr().add(unit * F::UNIT_BYTES) };
+        for part in 0..F::UNIT {
+            let mut x = [&spread[unit * F::UNIT + part]; R];
+            for (r, x) in x.iter_mut().enumerate() {
+                *x = &spread[r * pass + unit * F::UNIT + part];
+            }
+            // SAFETY: the head has this block.
+            unsafe {
+                let block = head.add(F::HEAD + part * F::BLOCK_BYTES);
+                add_block::<F, R, S>(head, block, w.stride, &x, &mut acc);
             }
         }
     }
     for (acc, sums) in acc.iter().zip(sums) {
         // SAFETY: `Sums` has eight values.
         unsafe { _mm256_storeu_ps(sums.as_mut_ptr(), *acc) };
+    }
+}
+
+/// Adds the products of one block of each panel.
+///
+/// # Safety
+/// AVX2, FMA and F16C; at `head` and `block` and each further `stride` are a unit's head and one
+/// of its blocks.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn add_block<F: BlockFormat, const R: usize, const S: usize>(
+    head: *const u8,
+    block: *const u8,
+    stride: usize,
+    x: &[&Spread; R],
+    acc: &mut [__m256; S],
+) {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let dots = F::dot::<R, S>(block, stride, x);
+        for p in 0..S / R {
+            let (head, block) = (head.add(p * stride), block.add(p * stride));
+            for line in (0..F::BLOCK_BYTES).step_by(64) {
+                // A prefetch may point anywhere.
+                let next = block.wrapping_add(S / R * stride + line);
+                _mm_prefetch::<_MM_HINT_T1>(next.cast());
+            }
+            let scale = F::scale(head, block);
+            for (r, x) in x.iter().enumerate() {
+                let i = p * R + r;
+                let dot = match F::BIAS {
+                    0 => dots[i],
+                    _ => _mm256_sub_epi32(dots[i], word(&x.bias)),
+                };
+                let both = _mm256_mul_ps(scale, floats(&x.scale));
+                acc[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), both, acc[i]);
+                if F::OFFSETS {
+                    let offset = F::offset(head, block);
+                    acc[i] = _mm256_fmadd_ps(offset, floats(&x.total), acc[i]);
+                }
+            }
+        }
     }
 }

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use super::*;
 
 #[test]
@@ -47,4 +49,46 @@ fn wrong_sizes_are_errors_not_panics() {
     assert!(matches!(bytes, Err(KernelError::ByteCount { expected: 34, found: 33, .. })));
     let huge = WeightFormat::F32.check_bytes(usize::MAX, usize::MAX, 0);
     assert!(matches!(huge, Err(KernelError::ByteCount { .. })));
+}
+
+/// Blocks and values written by `scripts/golden_quants.py` with an independent decoder.
+#[test]
+fn blocks_decode_bit_for_bit_as_the_reference_decoder_does() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/quants");
+    for format in WeightFormat::ALL.into_iter().filter(|format| format.is_quantized()) {
+        let path = folder.join(format!("{format}.bin"));
+        let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let (values, size) = (format.block_values(), format.block_bytes());
+        let count = bytes.len() / (size + 4 * values);
+        assert!(count >= 8 && bytes.len() == count * (size + 4 * values), "{format}");
+        let (blocks, expect) = bytes.split_at(count * size);
+        let mut found = vec![f32::NAN; count * values];
+        dequantize_row(format, blocks, &mut found).expect("whole blocks");
+        for (i, (found, expect)) in found.iter().zip(expect.as_chunks::<4>().0).enumerate() {
+            let expect = f32::from_le_bytes(*expect);
+            assert_eq!(found.to_bits(), expect.to_bits(), "{format} {i}: {found} not {expect}");
+        }
+    }
+}
+
+/// What repacking starts from says the same as the decoded row.
+#[test]
+fn a_block_is_its_integers_times_its_scales() {
+    for format in WeightFormat::ALL.into_iter().filter(|format| format.is_quantized()) {
+        let bytes: Vec<u8> =
+            (0..format.block_bytes()).map(|i| (i * 37 + 11) as u8 & 0xbf).collect();
+        let mut row = vec![0.0; format.block_values()];
+        dequantize_row(format, &bytes, &mut row).expect("a block");
+        for (at, expect) in row.chunks(BLOCK).enumerate() {
+            let block = Block::read(format, &bytes, at);
+            let offset = f64::from(block.offset().unwrap_or(0.0));
+            for (i, expect) in expect.iter().enumerate() {
+                let integer = i32::from(block.q[i]) - block.centre();
+                let scaled = f64::from(integer * i32::from(block.scales[i / 16]));
+                let value = f64::from(block.scale()) * scaled + offset;
+                let bound = 1e-6 * (value.abs() + offset.abs());
+                assert!((value - f64::from(*expect)).abs() <= bound, "{format} {at} {i}");
+            }
+        }
+    }
 }

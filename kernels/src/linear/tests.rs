@@ -34,6 +34,40 @@ fn scale(rng: &mut Rng) -> f16 {
     }
 }
 
+/// A random stored block. Every fourth has only extreme integers, so that sums are as large as can
+/// be: all bits set, or of the formats around a centre the least value.
+fn block(format: WeightFormat, rng: &mut Rng) -> Vec<u8> {
+    let least = match format == WeightFormat::Q8_0 {
+        true => 0x80,
+        false => [0xff, 0x00][rng.below(2) as usize],
+    };
+    let fill = (rng.below(4) == 0).then_some(least);
+    let mut bytes: Vec<u8> = (0..format.block_bytes()).map(|_| rng.next() as u8).collect();
+    if let Some(fill) = fill {
+        bytes.fill(fill);
+    }
+    let mut put = |at: usize, value: f16| bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    match format {
+        WeightFormat::Q8_0 | WeightFormat::Q4_0 | WeightFormat::Q5_0 => put(0, scale(rng)),
+        WeightFormat::Q6K => {
+            put(208, scale(rng));
+            if fill.is_some() {
+                bytes[192..208].fill(0x80);
+            }
+        }
+        _ => {
+            put(0, scale(rng));
+            put(2, scale(rng));
+        }
+    }
+    bytes
+}
+
+/// `features`, or the next number of them of which a row can be made.
+fn fit(format: WeightFormat, features: usize) -> usize {
+    features.next_multiple_of(format.block_values())
+}
+
 /// Stored bytes of `rows` x `features` weights.
 fn weights(format: WeightFormat, rows: usize, features: usize, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![];
@@ -42,20 +76,14 @@ fn weights(format: WeightFormat, rows: usize, features: usize, rng: &mut Rng) ->
             WeightFormat::F32 => bytes.extend(rng.unit().to_le_bytes()),
             WeightFormat::F16 => bytes.extend(scale(rng).to_le_bytes()),
             WeightFormat::Bf16 => bytes.extend(bf16::from_f32(rng.unit()).to_le_bytes()),
-            WeightFormat::Q8_0 => {
-                bytes.extend(scale(rng).to_le_bytes());
-                // Every fourth block holds only extremes, so that sums are as large as can be.
-                let extreme = rng.below(4) == 0;
-                bytes.extend((0..32).map(|_| if extreme { 0x80 } else { rng.next() as u8 }));
-            }
-            WeightFormat::Q4_0 | WeightFormat::Q4_1 => {
-                bytes.extend(scale(rng).to_le_bytes());
-                if format == WeightFormat::Q4_1 {
-                    bytes.extend(scale(rng).to_le_bytes());
-                }
-                let extreme = rng.below(4) == 0;
-                bytes.extend((0..16).map(|_| if extreme { 0xff } else { rng.next() as u8 }));
-            }
+            WeightFormat::Q8_0
+            | WeightFormat::Q4_0
+            | WeightFormat::Q4_1
+            | WeightFormat::Q5_0
+            | WeightFormat::Q5_1
+            | WeightFormat::Q4K
+            | WeightFormat::Q5K
+            | WeightFormat::Q6K => bytes.extend(block(format, rng)),
         }
     }
     bytes
@@ -94,13 +122,14 @@ fn packed(format: WeightFormat, bytes: &[u8], n: usize, k: usize) -> Vec<Box<dyn
     let matrix = StoredMatrix { format, bytes, out_features: n, in_features: k };
     let caps = CpuCaps::detect();
     let entries = kernel_registry().filter(|e| e.format == format && (e.supported)(caps));
-    entries.map(|e| (e.pack)(matrix)).collect()
+    entries.map(|e| (e.pack)(matrix, e.name)).collect()
 }
 
 #[test]
 fn every_kernel_agrees_with_f64_on_its_integers() {
     for format in WeightFormat::ALL {
         for (case, (n, k)) in SHAPES.into_iter().enumerate() {
+            let k = fit(format, k);
             let seed = 77 + case as u64;
             let mut rng = Rng(seed);
             let bytes = weights(format, n, k, &mut rng);
@@ -169,7 +198,7 @@ fn block_sizes(w: &[f32], at: usize, seen: &impl Fn(usize) -> f64) -> f64 {
 #[test]
 fn a_row_alone_equals_the_row_in_any_batch_on_any_thread_count() {
     for format in WeightFormat::ALL {
-        let (n, k, seed) = (50, 576, 11);
+        let (n, k, seed) = (50, fit(format, 576), 11);
         let mut rng = Rng(seed);
         let bytes = weights(format, n, k, &mut rng);
         let x = activations(70, k, &mut rng);
@@ -198,7 +227,7 @@ fn a_row_alone_equals_the_row_in_any_batch_on_any_thread_count() {
 #[test]
 fn a_long_row_and_a_large_batch_cross_every_blocking_border() {
     for format in WeightFormat::ALL {
-        let (n, k, m) = (49, 1632, 133);
+        let (n, k, m) = (49, fit(format, 1632), 133);
         let mut rng = Rng(5);
         let bytes = weights(format, n, k, &mut rng);
         let x = activations(m, k, &mut rng);
@@ -218,7 +247,7 @@ fn a_long_row_and_a_large_batch_cross_every_blocking_border() {
 #[test]
 fn values_that_are_not_numbers_come_out_and_stay_in_their_row() {
     for format in WeightFormat::ALL {
-        let (n, k) = (9, 64);
+        let (n, k) = (9, fit(format, 64));
         let mut rng = Rng(3);
         let bytes = match format == WeightFormat::F16 {
             true => [0x00, 0x3c].repeat(n * k),
@@ -240,14 +269,15 @@ fn values_that_are_not_numbers_come_out_and_stay_in_their_row() {
 #[test]
 fn empty_shapes_do_nothing() {
     for format in WeightFormat::ALL {
-        for (n, k) in [(0, 64), (3, 0), (0, 0)] {
+        for (n, k) in [(0, fit(format, 64)), (3, 0), (0, 0)] {
             let bytes = vec![0; n * k * 4];
             for linear in packed(format, &bytes[..n * format.row_bytes(k).unwrap()], n, k) {
                 assert_eq!(forward(&*linear, 2, &vec![1.0; 2 * k], 2), vec![0.0; 2 * n]);
             }
         }
-        let bytes = weights(format, 3, 32, &mut Rng(1));
-        for linear in packed(format, &bytes, 3, 32) {
+        let k = fit(format, 32);
+        let bytes = weights(format, 3, k, &mut Rng(1));
+        for linear in packed(format, &bytes, 3, k) {
             assert_eq!(forward(&*linear, 0, &[], 2), []);
         }
     }
@@ -268,26 +298,70 @@ fn packing_checks_sizes_and_paths() {
     }
 }
 
+/// No format falls back to the reference where vector kernels run, and none is without a kernel.
 #[test]
-fn registered_names_are_the_kernels_own_and_unique() {
+fn every_format_has_a_vector_kernel_and_says_which() {
+    let vector = CpuCaps::detect().has_avx2_family();
     let mut names = vec![];
-    for entry in kernel_registry() {
-        names.push(entry.name);
-        if (entry.supported)(CpuCaps::detect()) {
-            let bytes = vec![0; entry.format.row_bytes(32).unwrap()];
-            let matrix = StoredMatrix {
-                format: entry.format,
-                bytes: &bytes,
-                out_features: 1,
-                in_features: 32,
+    for format in WeightFormat::ALL {
+        let k = format.block_values().max(32);
+        let bytes = vec![0; format.row_bytes(k).unwrap()];
+        for path in [KernelPath::Detect, KernelPath::Reference, KernelPath::Avx2] {
+            let linear = match pack(format, &bytes, 1, k, path) {
+                Ok(linear) => linear,
+                Err(KernelError::Unsupported { .. }) if path == KernelPath::Avx2 && !vector => {
+                    continue;
+                }
+                Err(error) => panic!("{format} {path}: {error}"),
             };
-            let linear = (entry.pack)(matrix);
-            assert_eq!((linear.kernel(), linear.format()), (entry.name, entry.format));
-            assert!(linear.weight_bytes() > 0);
+            let family = match path {
+                KernelPath::Reference => "reference",
+                KernelPath::Detect | KernelPath::Avx2 if vector => "avx2",
+                KernelPath::Detect | KernelPath::Avx2 => "reference",
+            };
+            let name = linear.kernel();
+            assert!(name.starts_with(&format!("{family}-{format}")), "{format} {path}: {name}");
+            assert_eq!(linear.format(), format, "{name}");
+            assert!(linear.weight_bytes() > 0, "{name}");
+            if path != KernelPath::Detect {
+                names.push(name);
+            }
         }
     }
     let count = names.len();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), count);
+    assert_eq!(names.len(), count, "{names:?}");
+}
+
+/// The promise of [`Linear`] for block formats: off from the product of the decoded weights and the
+/// activations as given by no more than half a step of each activation, times its weight.
+#[test]
+fn block_products_stay_within_the_rounding_of_activations() {
+    for format in WeightFormat::ALL.into_iter().filter(|format| format.is_quantized()) {
+        let (n, k, rows, seed) = (24, fit(format, 512), 3, 31);
+        let mut rng = Rng(seed);
+        let bytes = weights(format, n, k, &mut rng);
+        let x = activations(rows, k, &mut rng);
+        let mut w = vec![0.0f32; n * k];
+        dequantize_row(format, &bytes, &mut w).expect("whole rows");
+        for linear in packed(format, &bytes, n, k) {
+            let found = forward(&*linear, rows, &x, 1);
+            for (at, found) in found.iter().enumerate() {
+                let (x, w) = (&x[at / n * k..][..k], &w[at % n * k..][..k]);
+                let (mut want, mut bound) = (0.0, 0.0);
+                for (x, w) in x.chunks(32).zip(w.chunks(32)) {
+                    let step = x.iter().fold(0.0f32, |a, x| a.max(x.abs())) / 127.0;
+                    for (x, w) in x.iter().zip(w) {
+                        want += f64::from(*x) * f64::from(*w);
+                        // Half a step, and the rounding of f32 sums.
+                        let off = 0.501 * f64::from(step) + 1e-5 * f64::from(x.abs());
+                        bound += off * f64::from(w.abs());
+                    }
+                }
+                let off = (f64::from(*found) - want).abs();
+                assert!(off <= bound, "{} at {at}, seed {seed}: {off}", linear.kernel());
+            }
+        }
+    }
 }

@@ -1,0 +1,160 @@
+//! The formats whose 32-value blocks have their own f16 scale and offset. In a panel a block is its
+//! integers, 8 scales, and 8 offsets if any; eight-bit weights are two planes of nibbles.
+
+use std::arch::x86_64::*;
+
+use super::block::{
+    BlockFormat, FIVE_BITS, HALVES, NIBBLES, OUTPUTS, Spread, halves, lane_dots, nibble_dots,
+    pack_five, pack_nibbles, pinned, word,
+};
+use crate::WeightFormat;
+use crate::format::{BLOCK, Block};
+
+/// Four bits with an offset.
+pub(super) struct Q4_1;
+/// Four bits around 8.
+pub(super) struct Q4_0;
+/// Five bits with an offset.
+pub(super) struct Q5_1;
+/// Five bits around 16.
+pub(super) struct Q5_0;
+/// Eight bits.
+pub(super) struct Q8_0;
+
+/// Puts a block's scale and offset behind `integers` bytes.
+fn pack_scale<F: BlockFormat>(block: &Block, output: usize, integers: usize, place: &mut [u8]) {
+    let at = integers + 2 * output;
+    place[at..at + 2].copy_from_slice(&block.d);
+    if F::OFFSETS {
+        place[at + HALVES..at + HALVES + 2].copy_from_slice(&block.m);
+    }
+}
+
+/// Implements a format of `$integers` bytes of integers in a panel block.
+macro_rules! block_format {
+    ($type:ident, $name:literal, $integers:expr, $offsets:literal, $pack:expr, $dot:expr) => {
+        // SAFETY: `dot` reads the integers, and `scale` and `offset` what lies right behind them,
+        // all inside `BLOCK_BYTES`.
+        unsafe impl BlockFormat for $type {
+            const NAME: &'static str = $name;
+            const FORMAT: WeightFormat = WeightFormat::$type;
+            const UNIT: usize = 1;
+            const HEAD: usize = 0;
+            const BLOCK_BYTES: usize = $integers + HALVES * (1 + $offsets as usize);
+            const OFFSETS: bool = $offsets;
+
+            fn pack(block: &Block, output: usize, _: &mut [u8], place: &mut [u8]) {
+                $pack(&block.q, output, place);
+                pack_scale::<Self>(block, output, $integers, place);
+            }
+
+            #[inline]
+            #[target_feature(enable = "avx2")]
+            unsafe fn dot<const R: usize, const S: usize>(
+                w: *const u8,
+                stride: usize,
+                x: &[&Spread; R],
+            ) -> [__m256i; S] {
+                // SAFETY: the caller's promise.
+                unsafe { $dot(w, stride, x) }
+            }
+
+            #[inline]
+            #[target_feature(enable = "avx2,f16c")]
+            unsafe fn scale(_: *const u8, block: *const u8) -> __m256 {
+                // SAFETY: scales follow the integers.
+                unsafe { halves(block.add($integers)) }
+            }
+
+            #[inline]
+            #[target_feature(enable = "avx2,f16c")]
+            unsafe fn offset(_: *const u8, block: *const u8) -> __m256 {
+                // SAFETY: called for formats with offsets only, where they follow the scales.
+                unsafe { halves(block.add($integers + HALVES)) }
+            }
+        }
+    };
+}
+
+fn pack_bytes(q: &[u8; BLOCK], output: usize, place: &mut [u8]) {
+    for (v, word) in q.as_chunks::<4>().0.iter().enumerate() {
+        let at = v * 4 * OUTPUTS + 4 * output;
+        place[at..at + 4].copy_from_slice(word);
+    }
+}
+
+block_format!(Q4_0, "avx2-q4_0-8x32", NIBBLES, false, pack_nibbles, four);
+block_format!(Q4_1, "avx2-q4_1-8x32", NIBBLES, true, pack_nibbles, four);
+block_format!(Q5_0, "avx2-q5_0-8x32", FIVE_BITS, false, pack_five, five);
+block_format!(Q5_1, "avx2-q5_1-8x32", FIVE_BITS, true, pack_five, five);
+block_format!(Q8_0, "avx2-q8_0-8x32", OUTPUTS * BLOCK, false, pack_bytes, eight);
+
+/// # Safety
+/// AVX2, and nibbles at `w` and each further `stride`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn four<const R: usize, const S: usize>(
+    w: *const u8,
+    stride: usize,
+    x: &[&Spread; R],
+) -> [__m256i; S] {
+    // SAFETY: the caller's promise.
+    let mut dots = unsafe { nibble_dots(w, stride, x) };
+    for dot in &mut dots {
+        *dot = _mm256_madd_epi16(*dot, _mm256_set1_epi16(1));
+    }
+    dots
+}
+
+/// # Safety
+/// AVX2, and five-bit integers at `w` and each further `stride`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn five<const R: usize, const S: usize>(
+    w: *const u8,
+    stride: usize,
+    x: &[&Spread; R],
+) -> [__m256i; S] {
+    // SAFETY: the caller's promise.
+    let [mut dots, high] = unsafe { lane_dots::<5, R, S>(w, stride, x) };
+    let one = _mm256_set1_epi16(1);
+    for (dot, high) in dots.iter_mut().zip(high) {
+        *dot = _mm256_add_epi32(_mm256_madd_epi16(*dot, one), _mm256_madd_epi16(high, one));
+    }
+    dots
+}
+
+/// # Safety
+/// AVX2, and bytes at `w` and each further `stride`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn eight<const R: usize, const S: usize>(
+    w: *const u8,
+    stride: usize,
+    x: &[&Spread; R],
+) -> [__m256i; S] {
+    let mask = _mm256_set1_epi8(0x0f);
+    let mut low = [_mm256_setzero_si256(); S];
+    let mut high = [_mm256_setzero_si256(); S];
+    for v in 0..BLOCK / 4 {
+        for p in 0..S / R {
+            // SAFETY: eight vectors make the 256 bytes.
+            let both = unsafe { _mm256_loadu_si256(w.add(p * stride + 4 * OUTPUTS * v).cast()) };
+            let w_low = _mm256_and_si256(both, mask);
+            let w_high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), mask);
+            for (r, x) in x.iter().enumerate() {
+                let x = word(&x.words[v]);
+                // No i16 overflows, as in `nibble_dots`.
+                let i = p * R + r;
+                low[i] = pinned(_mm256_add_epi16(low[i], _mm256_maddubs_epi16(w_low, x)));
+                high[i] = pinned(_mm256_add_epi16(high[i], _mm256_maddubs_epi16(w_high, x)));
+            }
+        }
+    }
+    let mut dots = low;
+    for (dot, high) in dots.iter_mut().zip(high) {
+        let low = _mm256_madd_epi16(*dot, _mm256_set1_epi16(1));
+        *dot = _mm256_add_epi32(low, _mm256_madd_epi16(high, _mm256_set1_epi16(16)));
+    }
+    dots
+}

@@ -52,14 +52,13 @@ impl ReferenceLinear {
 
     /// Output `o` of every activation row, block weights.
     fn block_column(&self, o: usize, x: &Int8Rows, rows: usize, mut write: impl FnMut(usize, f32)) {
-        let blocks = self.in_features / BLOCK;
-        let stored = self.row(o);
+        let read = |at| Block::read(self.format, self.row(o), at);
+        let blocks: Vec<Block> = (0..self.in_features / BLOCK).map(read).collect();
         for row in 0..rows {
             let mut sum = 0.0f32;
-            for i in 0..blocks {
-                let at = row * blocks + i;
-                let block = Block::read(self.format, stored, i);
-                let dot = dot(&block, &x.q[at * BLOCK..(at + 1) * BLOCK]);
+            for (i, block) in blocks.iter().enumerate() {
+                let at = row * blocks.len() + i;
+                let dot = dot(block, &x.q[at * BLOCK..(at + 1) * BLOCK]);
                 sum += dot as f32 * (block.scale() * x.scale[at]);
                 if let Some(offset) = block.offset() {
                     sum += offset * x.total[at];

@@ -55,10 +55,11 @@ fn block(format: WeightFormat, rng: &mut Rng) -> Vec<u8> {
                 bytes[192..208].fill(0x80);
             }
         }
-        _ => {
+        WeightFormat::Q4_1 | WeightFormat::Q5_1 | WeightFormat::Q4K | WeightFormat::Q5K => {
             put(0, scale(rng));
             put(2, scale(rng));
         }
+        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => {}
     }
     bytes
 }

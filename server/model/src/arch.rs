@@ -20,3 +20,5 @@ mod demo;
 mod golden;
 #[cfg(test)]
 mod invariance;
+#[cfg(test)]
+mod quants;

@@ -100,10 +100,14 @@ impl Shape {
         self.0.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim))
     }
 
+    /// Values of a row; 1 where there are no dimensions.
+    fn row(&self) -> usize {
+        self.0.last().copied().unwrap_or(1)
+    }
+
     /// Bytes of all values in `format`; `None` where that overflows or rows are no whole blocks.
     fn bytes(&self, format: WeightFormat) -> Option<usize> {
-        let row = self.0.last().copied().unwrap_or(1);
-        if !row.is_multiple_of(format.block_values()) {
+        if !self.row().is_multiple_of(format.block_values()) {
             return None;
         }
         (self.values()? / format.block_values()).checked_mul(format.block_bytes())

@@ -70,7 +70,7 @@ impl GgufFile {
     }
 }
 
-fn metadata(config: &ModelConfig) -> Writer {
+pub(super) fn metadata(config: &ModelConfig) -> Writer {
     let name = config.architecture.as_str();
     let key = |rest: &str| format!("{name}.{rest}");
     let u32 = |value: usize| (value as u32).to_le_bytes();

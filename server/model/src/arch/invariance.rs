@@ -96,7 +96,7 @@ fn run_together(
 }
 
 /// Alone on one thread, or together with others, cut in several ways, on one to three threads.
-fn check(path: &Path, prompts: &[Vec<TokenId>]) {
+pub(super) fn check(path: &Path, prompts: &[Vec<TokenId>]) {
     for kernel_path in [KernelPath::Detect, KernelPath::Reference] {
         let options = |threads| LoadOptions { threads, kernel_path, ..LoadOptions::default() };
         let mut alone = runner(path, options(1));

@@ -20,7 +20,7 @@ const MAGIC: &[u8; 4] = b"GGUF";
 const VERSION: u32 = 3;
 const DEFAULT_ALIGNMENT: u64 = 32;
 const MAX_DIMS: u32 = 4;
-const FORMATS: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_1";
+const FORMATS: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K";
 /// The smallest metadata entry: an empty key, a type, a byte.
 const MIN_METADATA: usize = 8 + 4 + 1;
 /// The smallest tensor entry: an empty name, no dimensions, a type, an offset.
@@ -164,8 +164,11 @@ impl RawTensor {
             supported: FORMATS.to_owned(),
         })?;
         let damaged = |what: &str| Fault::Damaged(format!("tensor {name} {shape} {what}"));
+        if let Err(error) = format.row_bytes(shape.row()) {
+            return Err(Fault::Damaged(format!("tensor {name} {shape}: {error}")));
+        }
         let Some(bytes) = shape.bytes(format) else {
-            return Err(damaged("has rows that are no whole blocks, or is too large"));
+            return Err(damaged("is too large"));
         };
         let offset = usize::try_from(offset).map_err(|_| damaged("ends behind the file"))?;
         if !offset.is_multiple_of(alignment) {
@@ -188,30 +191,41 @@ const fn format(kind: u32) -> Option<WeightFormat> {
         1 => Some(WeightFormat::F16),
         2 => Some(WeightFormat::Q4_0),
         3 => Some(WeightFormat::Q4_1),
+        6 => Some(WeightFormat::Q5_0),
+        7 => Some(WeightFormat::Q5_1),
         8 => Some(WeightFormat::Q8_0),
+        12 => Some(WeightFormat::Q4K),
+        13 => Some(WeightFormat::Q5K),
+        14 => Some(WeightFormat::Q6K),
         30 => Some(WeightFormat::Bf16),
         _ => None,
     }
 }
 
-/// The names of types that other programs read, for the message.
+/// The names of types that only other programs read, for the message.
 fn type_name(kind: u32) -> String {
     let known = match kind {
-        6 => "Q5_0",
-        7 => "Q5_1",
         9 => "Q8_1",
         10 => "Q2_K",
         11 => "Q3_K",
-        12 => "Q4_K",
-        13 => "Q5_K",
-        14 => "Q6_K",
         15 => "Q8_K",
-        16..=23 => "IQ",
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        20 => "IQ4_NL",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        23 => "IQ4_XS",
         24 => "I8",
         25 => "I16",
         26 => "I32",
         27 => "I64",
         28 => "F64",
+        29 => "IQ1_M",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
+        39 => "MXFP4",
         _ => return format!("number {kind}"),
     };
     known.to_owned()

@@ -108,9 +108,11 @@ fn hostile_counts_and_offsets_are_errors() {
     check(&tensor(&[4], 0, 4), "not aligned");
     check(&tensor(&[1 << 40, 1 << 40], 0, 0), "too large");
     check(&tensor(&[u64::MAX], 0, 0), "too large");
-    check(&tensor(&[33], 3, 0), "no whole blocks");
+    check(&tensor(&[33], 3, 0), "t [33]: rows of 33 values cannot be stored as q4_1");
+    check(&tensor(&[576, 2], 14, 0), "t [2, 576]: rows of 576 values cannot be stored as q6_k");
     check(&tensor(&[1; 5], 0, 0), "5 dimensions");
-    check(&tensor(&[256], 12, 0), "type Q4_K of tensor t is not supported; supported: F32");
+    check(&tensor(&[256], 10, 0), "type Q2_K of tensor t is not supported; supported: F32");
+    check(&tensor(&[256], 10, 0), "Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K");
     check(&tensor(&[256], 77, 0), "type number 77");
     check(&good().tensor("plain", &[1], 0, &[0; 4]).build(), "plain occurs twice");
 }

@@ -12,7 +12,7 @@ use engine::{AbortReason, Handle, Submission, SubmitError};
 use model::SamplingParams;
 use tokenizer::Tokenizer;
 use tokio::sync::mpsc;
-use types::{Priority, RequestId, Time, TokenId};
+use types::{RequestId, Time, TokenId};
 
 use assemble::Assembler;
 use sink::{Event, News, Outlet};
@@ -39,8 +39,6 @@ pub struct Common {
     pub stop_tokens: Vec<TokenId>,
     /// Strings that end an answer.
     pub stops: Vec<String>,
-    /// How much it matters against others.
-    pub priority: Priority,
     /// Whose it is.
     pub tenant: Option<Arc<str>>,
     /// Whether it is sent token by token.
@@ -89,7 +87,6 @@ impl Generation {
                 id,
                 permit,
                 prompt,
-                priority: common.priority,
                 tenant: common.tenant.clone(),
                 prompt_logprobs: false,
                 sampling,

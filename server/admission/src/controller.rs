@@ -1,25 +1,24 @@
 //! The controller: one small state under a mutex, shared by the front door and the engine.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use types::Time;
+use types::{Priority, Time};
 
 use crate::permit::QueuePermit;
+use crate::queue::{Lack, Places};
+use crate::rank::Rank;
 use crate::rate::PrefillRate;
 use crate::reject::{RejectReason, Rejected};
+use crate::starts::Starts;
 
 /// What a client of a failed engine is told: long enough for a supervisor to restart it.
 const UNHEALTHY_RETRY: Duration = Duration::from_secs(10);
 
-/// The weight of a new gap between two starts in the running mean.
-const GAP_WEIGHT: f64 = 0.2;
-
 /// The bounds. Each can be turned off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most requests that may wait; 0 is no bound.
+    /// Most requests that may wait, beside those for which a running slot is open; 0 is no bound.
     pub max_queued_requests: usize,
     /// Most uncached prompt tokens that may wait; `Some(0)` is no bound, `None` follows the
     /// objective: `ttft_objective` times the prefill rate of the moment.
@@ -31,7 +30,7 @@ pub struct Limits {
 /// What the queue looks like; plain values for gauges, logs and readiness.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueueSnapshot {
-    /// Requests that wait (live permits).
+    /// Requests that wait (live permits that were not evicted).
     pub requests: usize,
     /// Prompt tokens to prefill before known cache hits, the rest of started prompts included.
     pub pending_tokens: u64,
@@ -52,19 +51,16 @@ pub struct QueueSnapshot {
 #[derive(Debug)]
 struct State {
     limits: Limits,
-    /// Live permits by age: the first is the oldest.
-    waiting: BTreeSet<(Time, u64)>,
+    places: Places,
     next_seq: u64,
     pending: u64,
     uncached: u64,
     /// The part of `uncached` whose prompts have started; it needs no further start.
     started: u64,
+    /// Running slots that take waiting requests at the engine's next step.
+    open_slots: usize,
     rate: PrefillRate,
-    /// Mean time between two starts while somebody waits; what bounds the queue when running
-    /// slots or KV pages, not prefill, are short.
-    start_gap: Duration,
-    /// Since when the head of the queue has been waiting for its start; `None` when none waits.
-    head_since: Option<Time>,
+    starts: Starts,
     draining: bool,
     unhealthy: bool,
 }
@@ -81,35 +77,85 @@ impl AdmissionController {
     pub fn new(limits: Limits, initial_rate: f64) -> Arc<Self> {
         let state = State {
             limits,
-            waiting: BTreeSet::new(),
+            places: Places::default(),
             next_seq: 0,
             pending: 0,
             uncached: 0,
             started: 0,
+            open_slots: 0,
             rate: PrefillRate::new(initial_rate),
-            start_gap: Duration::ZERO,
-            head_since: None,
+            starts: Starts::default(),
             draining: false,
             unhealthy: false,
         };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// Takes a place in the queue, before any work is done for the request. Refuses by state, by
-    /// count, and where the tokens ahead alone pass a bound.
+    /// Would `count` requests of `priority` be refused by what is known before they are read?
+    /// Takes no place and evicts nobody.
     ///
     /// # Errors
     /// The refusal with its reason and `Retry-After`.
-    pub fn try_admit(self: &Arc<Self>, now: Time) -> Result<QueuePermit, Rejected> {
+    pub fn check(&self, priority: Priority, count: usize, now: Time) -> Result<(), Rejected> {
+        let state = self.lock();
+        state.check_state()?;
+        state.check_room(Rank::new(now, priority, u64::MAX), count, now)
+    }
+
+    /// Takes a place in the queue, before any work is done for the request: a family of one.
+    ///
+    /// # Errors
+    /// The refusal with its reason and `Retry-After`.
+    pub fn try_admit(
+        self: &Arc<Self>,
+        priority: Priority,
+        now: Time,
+    ) -> Result<QueuePermit, Rejected> {
+        let mut permits = self.try_admit_family(priority, 1, now)?;
+        Ok(permits.pop().expect("as many permits as were asked for"))
+    }
+
+    /// Takes places for a family of `count` requests, all of them or none. They are evicted
+    /// together, and not once one of them has started. Refuses by state, by count, and where the
+    /// tokens ahead alone pass a bound. Where only the count is short, strictly worse requests
+    /// that wait lose their places: the worst first, none where all of them are not enough.
+    ///
+    /// # Errors
+    /// The refusal with its reason and `Retry-After`.
+    pub fn try_admit_family(
+        self: &Arc<Self>,
+        priority: Priority,
+        count: usize,
+        now: Time,
+    ) -> Result<Vec<QueuePermit>, Rejected> {
         let mut state = self.lock();
         state.check_state()?;
-        state.check_requests(now)?;
-        state.check_tokens(1, now)?;
-        let seq = state.next_seq;
-        state.next_seq += 1;
-        state.waiting.insert((now, seq));
-        state.head_since.get_or_insert(now);
-        Ok(QueuePermit::new(Arc::clone(self), seq, now))
+        let first = Rank::new(now, priority, state.next_seq);
+        state.check_room(first, count, now)?;
+        let lack = Lack { places: state.places_lacked(count), tokens: 0 };
+        state.make_room(first, lack, now).expect("checked above");
+        state.next_seq += count as u64;
+        state.places.insert(first, count as u64, now);
+        state.starts.waits(now);
+        drop(state);
+        let permit = |index| {
+            let rank = first.with_seq(first.seq() + index as u64);
+            QueuePermit::new(Arc::clone(self), rank, priority, now)
+        };
+        Ok((0..count).map(permit).collect())
+    }
+
+    /// Live permits whose places were taken by better requests, added to `ranks`. Their holders
+    /// find the refusal in them.
+    pub fn evicted(&self, ranks: &mut Vec<Rank>) {
+        ranks.extend(self.lock().places.all_evicted());
+    }
+
+    /// The engine would start `slots` more requests in its next step, and none waits in it. So
+    /// many may wait beyond the bound, since they do not wait for each other; each start takes
+    /// one.
+    pub fn set_open_slots(&self, slots: usize) {
+        self.lock().open_slots = slots;
     }
 
     /// Reports `tokens` prefilled in `busy`, the time the engine spent on them.
@@ -137,12 +183,11 @@ impl AdmissionController {
     #[must_use]
     pub fn snapshot(&self, now: Time) -> QueueSnapshot {
         let state = self.lock();
-        let oldest = state.waiting.first().map_or(now, |(enqueued_at, _)| *enqueued_at);
         QueueSnapshot {
-            requests: state.waiting.len(),
+            requests: state.places.len(),
             pending_tokens: state.pending,
             pending_uncached_tokens: state.uncached,
-            oldest_age: now.since(oldest),
+            oldest_age: now.since(state.places.oldest().unwrap_or(now)),
             limit_requests: state.limits.max_queued_requests,
             limit_tokens: state.limit_tokens(),
             drain: state.rate.time_for(state.uncached),
@@ -151,42 +196,88 @@ impl AdmissionController {
     }
 
     /// Checks and books a prompt in one step.
-    pub(crate) fn charge(&self, tokens: u64, now: Time) -> Result<(), Rejected> {
+    pub(crate) fn charge(
+        &self,
+        rank: Rank,
+        priority: Priority,
+        tokens: u64,
+        now: Time,
+    ) -> Result<(), Rejected> {
         let mut state = self.lock();
-        state.check_tokens(tokens, now)?;
+        if let Some(refusal) = state.places.evicted(rank) {
+            return Err(refusal);
+        }
+        // As one that comes now: having arrived a little earlier is no reason to evict an equal.
+        let newcomer = Rank::new(now, priority, u64::MAX);
+        if let Some((refusal, excess)) = state.tokens_lacked(tokens, now) {
+            let lack = Lack { places: 0, tokens: excess };
+            state.make_room(newcomer, lack, now).ok_or(refusal)?;
+        }
+        let place = state.places.get_mut(rank).expect("a live permit has a place");
+        (place.pending, place.uncached) = (tokens, tokens);
         state.pending += tokens;
         state.uncached += tokens;
         Ok(())
     }
 
-    pub(crate) fn release_tokens(&self, pending: u64, uncached: u64) {
+    pub(crate) fn refund(&self, rank: Rank, uncached: u64) {
         let mut state = self.lock();
-        state.pending -= pending;
-        state.uncached -= uncached;
-    }
-
-    pub(crate) fn leave(&self, enqueued_at: Time, seq: u64, pending: u64, uncached: u64) {
-        let mut state = self.lock();
-        let was_there = state.waiting.remove(&(enqueued_at, seq));
-        debug_assert!(was_there, "a permit leaves once");
-        state.pending -= pending;
-        state.uncached -= uncached;
-        if state.waiting.is_empty() {
-            state.head_since = None;
+        // An evicted one has nothing left to give back.
+        if let Some(place) = state.places.get_mut(rank) {
+            place.uncached -= uncached;
+            state.uncached -= uncached;
         }
     }
 
-    pub(crate) fn note_start(&self, now: Time) {
+    /// From the queue into the running batch; returns the tokens that become debt. The cached
+    /// part leaves with the permit, the rest passes over in one step, so that no reader ever sees
+    /// the tokens twice or not at all.
+    pub(crate) fn start(&self, rank: Rank, now: Time) -> Result<u64, Rejected> {
         let mut state = self.lock();
-        if let Some(since) = state.head_since.replace(now) {
-            let gap = now.since(since).as_secs_f64();
-            let mean = state.start_gap.as_secs_f64();
-            state.start_gap = Duration::from_secs_f64(mean + GAP_WEIGHT * (gap - mean));
+        if let Some(refusal) = state.places.evicted(rank) {
+            return Err(refusal);
         }
+        let place = state.places.remove(rank).expect("a live permit has a place");
+        state.places.keep_family(rank, &place);
+        state.pending -= place.pending - place.uncached;
+        state.started += place.uncached;
+        state.open_slots = state.open_slots.saturating_sub(1);
+        state.starts.started(now);
+        state.note_if_empty();
+        Ok(place.uncached)
     }
 
-    pub(crate) fn become_debt(&self, tokens: u64) {
-        self.lock().started += tokens;
+    pub(crate) fn expire(&self, rank: Rank, limit: Duration, now: Time) -> Option<Rejected> {
+        let mut state = self.lock();
+        if let Some(refusal) = state.places.evicted(rank) {
+            return Some(refusal);
+        }
+        let place = *state.places.get_mut(rank).expect("a live permit has a place");
+        if place.kept {
+            return None;
+        }
+        let refusal = Rejected {
+            reason: RejectReason::QueueTimeout,
+            retry_after: state.retry_after_places(1, now),
+            value: millis(now.since(place.enqueued_at)),
+            limit: millis(limit),
+        };
+        state.evict(rank, refusal);
+        Some(refusal)
+    }
+
+    pub(crate) fn eviction(&self, rank: Rank) -> Option<Rejected> {
+        self.lock().places.evicted(rank)
+    }
+
+    pub(crate) fn leave(&self, rank: Rank) {
+        let mut state = self.lock();
+        state.places.forget(rank);
+        if let Some(place) = state.places.remove(rank) {
+            state.pending -= place.pending;
+            state.uncached -= place.uncached;
+            state.note_if_empty();
+        }
     }
 
     pub(crate) fn pay_debt(&self, tokens: u64) {
@@ -203,6 +294,35 @@ impl AdmissionController {
 }
 
 impl State {
+    fn note_if_empty(&mut self) {
+        if self.places.is_empty() {
+            self.starts.nobody_waits();
+        }
+    }
+
+    fn evict(&mut self, rank: Rank, why: Rejected) {
+        let place = self.places.evict(rank, why).expect("a victim has a place");
+        self.pending -= place.pending;
+        self.uncached -= place.uncached;
+        self.note_if_empty();
+    }
+
+    /// Evicts who must go so that a request of `rank` gets what it lacks; `None` where that
+    /// cannot be had, and then nobody goes.
+    fn make_room(&mut self, rank: Rank, lack: Lack, now: Time) -> Option<()> {
+        let victims = self.places.victims(rank, lack)?;
+        let why = Rejected {
+            reason: RejectReason::PriorityEvicted,
+            retry_after: self.retry_after_places(1, now),
+            value: self.places.len() as u64,
+            limit: self.limits.max_queued_requests as u64,
+        };
+        for victim in victims {
+            self.evict(victim, why);
+        }
+        Some(())
+    }
+
     /// The bound on uncached tokens that is in force, configured or derived; 0 is none.
     fn limit_tokens(&self) -> u64 {
         match self.limits.max_queued_tokens {
@@ -223,68 +343,85 @@ impl State {
         Err(Rejected { reason, retry_after, value: 0, limit: 0 })
     }
 
-    fn check_requests(&self, now: Time) -> Result<(), Rejected> {
-        let (requests, limit) = (self.waiting.len(), self.limits.max_queued_requests);
-        if limit == 0 || requests < limit {
-            return Ok(());
+    /// Is there a place for each of `count` requests, and room for a token of them, or can worse
+    /// requests make it?
+    fn check_room(&self, rank: Rank, count: usize, now: Time) -> Result<(), Rejected> {
+        let places = self.places_lacked(count);
+        if self.places.victims(rank, Lack { places, tokens: 0 }).is_none() {
+            return Err(Rejected {
+                reason: RejectReason::QueueRequestsFull,
+                retry_after: self.retry_after_places(places, now),
+                value: self.places.len() as u64,
+                limit: self.limits.max_queued_requests as u64,
+            });
         }
-        // A place is free when the next request starts: after the prompts that have started.
-        let next_start = self.rate.time_for(self.started).max(self.next_start(now));
-        Err(Rejected {
-            reason: RejectReason::QueueRequestsFull,
-            retry_after: whole_seconds(next_start),
-            value: requests as u64,
-            limit: limit as u64,
-        })
+        match self.tokens_lacked(1, now) {
+            Some((refusal, tokens))
+                if self.places.victims(rank, Lack { places, tokens }).is_none() =>
+            {
+                Err(refusal)
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
-    /// Would `own` more tokens pass a bound? A prompt meets an empty queue unhindered, else one
-    /// that is longer than the bound could never run.
-    fn check_tokens(&self, own: u64, now: Time) -> Result<(), Rejected> {
+    /// How many places are missing for `count` more requests.
+    fn places_lacked(&self, count: usize) -> usize {
+        match self.limits.max_queued_requests {
+            0 => 0,
+            limit => (self.places.len() + count).saturating_sub(limit + self.open_slots),
+        }
+    }
+
+    /// How the bounds would refuse `own` more tokens, and how many tokens must go so that they do
+    /// not. A prompt meets an empty queue unhindered, else one that is longer than the bound could
+    /// never run.
+    fn tokens_lacked(&self, own: u64, now: Time) -> Option<(Rejected, u64)> {
         let ahead = self.uncached;
         if ahead == 0 {
-            return Ok(());
+            return None;
         }
         let total = ahead.saturating_add(own);
+        let excess = |limit: u64| total.saturating_sub(limit).min(ahead);
+        let objective = self.limits.ttft_objective;
+        let by_time = (!objective.is_zero()).then(|| self.rate.tokens_in(objective));
+        let drain = self.rate.time_for(total);
+        let late = by_time.filter(|_| drain > objective);
         if let Some(limit) = self.limits.max_queued_tokens
             && limit != 0
             && total > limit
         {
-            return Err(Rejected {
+            let refusal = Rejected {
                 reason: RejectReason::QueueTokensFull,
-                retry_after: self.retry_after_tokens(own, limit, now),
+                retry_after: self.retry_after_tokens(excess(limit), now),
                 value: total,
                 limit,
-            });
+            };
+            return Some((refusal, excess(late.map_or(limit, |late| late.min(limit)))));
         }
-        let objective = self.limits.ttft_objective;
-        let drain = self.rate.time_for(total);
-        if !objective.is_zero() && drain > objective {
-            let limit = self.rate.tokens_in(objective);
-            return Err(Rejected {
-                reason: RejectReason::DrainTime,
-                retry_after: self.retry_after_tokens(own, limit, now),
-                value: millis(drain),
-                limit: millis(objective),
-            });
-        }
-        Ok(())
+        let limit = late?;
+        let refusal = Rejected {
+            reason: RejectReason::DrainTime,
+            retry_after: self.retry_after_tokens(excess(limit), now),
+            value: millis(drain),
+            limit: millis(objective),
+        };
+        Some((refusal, excess(limit)))
     }
 
-    /// Time until so much is computed that `own` tokens fit under `limit`, or until nothing is
-    /// pending where they never fit.
-    fn retry_after_tokens(&self, own: u64, limit: u64, now: Time) -> Duration {
-        let excess = self.uncached.saturating_add(own).saturating_sub(limit).min(self.uncached);
+    /// Time until `places` waiting requests have started: after the prompts that have.
+    fn retry_after_places(&self, places: usize, now: Time) -> Duration {
+        let starts = self.starts.time_of(places.max(1) as u64, now);
+        whole_seconds(self.rate.time_for(self.started).max(starts))
+    }
+
+    /// Time until `excess` tokens are computed.
+    fn retry_after_tokens(&self, excess: u64, now: Time) -> Duration {
         let computed = self.rate.time_for(excess);
         // Beyond the started prompts, tokens only go when a waiting request starts.
-        let started = if excess > self.started { self.next_start(now) } else { Duration::ZERO };
+        let waits = excess > self.started;
+        let started = if waits { self.starts.time_of(1, now) } else { Duration::ZERO };
         whole_seconds(computed.max(started))
-    }
-
-    /// When the head of the queue is expected to start, from the mean gap between starts.
-    fn next_start(&self, now: Time) -> Duration {
-        self.head_since
-            .map_or(Duration::ZERO, |since| self.start_gap.saturating_sub(now.since(since)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use types::Time;
+use types::{Priority, Time};
 
 use crate::{AdmissionController, Limits, PrefillDebt, QueuePermit, RejectReason};
 
@@ -98,7 +98,7 @@ impl World {
 
     fn apply(&mut self, action: Action) -> Result<(), TestCaseError> {
         match action {
-            Action::Admit => match self.controller.try_admit(self.now) {
+            Action::Admit => match self.controller.try_admit(Priority::NORMAL, self.now) {
                 Ok(permit) => {
                     let since = self.now;
                     self.waiting.push(Waiting { permit, tokens: 0, cached: 0, since });
@@ -116,7 +116,7 @@ impl World {
             }
             Action::Start { pick } => {
                 if let Some(entry) = Self::take(&mut self.waiting, pick) {
-                    let debt = entry.permit.start(self.now);
+                    let debt = entry.permit.start(self.now).expect("nobody is better");
                     self.debts.push((debt, entry.tokens - entry.cached));
                 }
             }

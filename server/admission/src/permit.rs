@@ -1,18 +1,25 @@
 //! The guards that are the accounting: a place in the queue, and the rest of a prompt.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use types::Time;
+use types::{Priority, Time};
 
 use crate::controller::AdmissionController;
+use crate::rank::Rank;
 use crate::reject::Rejected;
 
-/// A place in the waiting queue. The queue depth is the number of these that are alive; dropping
-/// one (scheduled, aborted, refused, panicked) gives back its place and its tokens.
+/// A place in the waiting queue. The queue depth is the number of these that are alive and were
+/// not evicted; dropping one (scheduled, aborted, refused, panicked) gives back its place and its
+/// tokens.
+///
+/// A strictly better newcomer may take the place away at any time before [`start`](Self::start):
+/// place and tokens are free from that moment on, and `charge` and `start` return the refusal.
 #[derive(Debug)]
 pub struct QueuePermit {
     controller: Arc<AdmissionController>,
-    seq: u64,
+    rank: Rank,
+    priority: Priority,
     enqueued_at: Time,
     tokens: u64,
     cached: u64,
@@ -21,23 +28,25 @@ pub struct QueuePermit {
 impl QueuePermit {
     pub(crate) const fn new(
         controller: Arc<AdmissionController>,
-        seq: u64,
+        rank: Rank,
+        priority: Priority,
         enqueued_at: Time,
     ) -> Self {
-        Self { controller, seq, enqueued_at, tokens: 0, cached: 0 }
+        Self { controller, rank, priority, enqueued_at, tokens: 0, cached: 0 }
     }
 
     /// Charges the whole prompt of `tokens` against the token and drain bounds, which count the
-    /// tokens ahead plus these. A prompt is never refused for tokens when nothing is pending.
+    /// tokens ahead plus these; worse requests that wait make room where that is enough. A prompt
+    /// is never refused for tokens when nothing is pending.
     ///
     /// # Errors
-    /// The refusal; the place in the queue is given back.
+    /// The refusal, or the eviction; the place in the queue is given back.
     ///
     /// # Panics
     /// When the permit was charged before.
     pub fn charge(mut self, tokens: u64, now: Time) -> Result<Self, Rejected> {
         assert_eq!(self.tokens, 0, "a permit is charged once");
-        self.controller.charge(tokens, now)?;
+        self.controller.charge(self.rank, self.priority, tokens, now)?;
         self.tokens = tokens;
         Ok(self)
     }
@@ -46,20 +55,44 @@ impl QueuePermit {
     pub fn refund_cached(&mut self, tokens: u64) {
         let refund = tokens.min(self.tokens - self.cached);
         self.cached += refund;
-        self.controller.release_tokens(0, refund);
+        self.controller.refund(self.rank, refund);
     }
 
     /// The first chunk is scheduled: the request leaves the queue, its uncached tokens stay
-    /// pending until they are computed.
+    /// pending until they are computed. From here on it cannot be evicted, nor can the rest of
+    /// its family.
+    ///
+    /// # Errors
+    /// It was evicted before.
+    pub fn start(self, now: Time) -> Result<PrefillDebt, Evicted> {
+        match self.controller.start(self.rank, now) {
+            Ok(rest) => Ok(PrefillDebt { controller: Arc::clone(&self.controller), rest }),
+            Err(refusal) => Err(Evicted { permit: self, refusal }),
+        }
+    }
+
+    /// It has waited longer than `limit`: gives up its place and says how it is refused. `None`
+    /// where one of its family has started, so that it has to wait on.
+    pub fn expire(&mut self, limit: Duration, now: Time) -> Option<Rejected> {
+        self.controller.expire(self.rank, limit, now)
+    }
+
+    /// How it is refused, where its place was taken away.
     #[must_use]
-    pub fn start(mut self, now: Time) -> PrefillDebt {
-        let rest = self.tokens - self.cached;
-        self.controller.note_start(now);
-        // The cached part leaves with the permit, the rest passes to the debt in one step, so
-        // that no reader ever sees the tokens twice or not at all.
-        self.controller.become_debt(rest);
-        self.tokens = self.cached;
-        PrefillDebt { controller: Arc::clone(&self.controller), rest }
+    pub fn evicted(&self) -> Option<Rejected> {
+        self.controller.eviction(self.rank)
+    }
+
+    /// Its place in the order of service.
+    #[must_use]
+    pub const fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// The priority it was given for.
+    #[must_use]
+    pub const fn priority(&self) -> Priority {
+        self.priority
     }
 
     /// When `try_admit` gave this place.
@@ -77,8 +110,17 @@ impl QueuePermit {
 
 impl Drop for QueuePermit {
     fn drop(&mut self) {
-        self.controller.leave(self.enqueued_at, self.seq, self.tokens, self.tokens - self.cached);
+        self.controller.leave(self.rank);
     }
+}
+
+/// A request that lost its place before it could start.
+#[derive(Debug)]
+pub struct Evicted {
+    /// Its permit, which holds nothing any more.
+    pub permit: QueuePermit,
+    /// How it is refused.
+    pub refusal: Rejected,
 }
 
 /// The part of a scheduled prompt that is not computed yet. It keeps counting as pending tokens;

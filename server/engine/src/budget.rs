@@ -1,6 +1,6 @@
 //! What one step may spend: tokens, and the pages that admissions must leave alone.
 
-use kv_cache::PoolSet;
+use kv_cache::{PoolSet, PoolSpec};
 use types::PoolId;
 
 use crate::request::Request;
@@ -39,6 +39,16 @@ impl TokenBudget {
         taken
     }
 
+    /// Whether tokens of `request` may be computed as far as scoring them is concerned.
+    pub(crate) fn may_score(&self, request: &Request) -> bool {
+        self.scored > 0 || !request.scores_prompt()
+    }
+
+    /// A decode row will not run after all.
+    pub(crate) const fn give_back_row(&mut self) {
+        self.prefill += 1;
+    }
+
     pub(crate) const fn is_spent(&self) -> bool {
         self.prefill == 0
     }
@@ -60,19 +70,66 @@ impl PageReserve {
 
     /// Reserves what `request` lacks of the pages for its present tokens, and one page to grow.
     pub(crate) fn add(&mut self, request: &Request, pools: &PoolSet) {
-        let covered = request.table.tokens();
         for (reserved, spec) in self.pages.iter_mut().zip(pools.specs()) {
-            *reserved += spec.pages_for(request.tokens.len()) - spec.pages_for(covered) + 1;
+            *reserved += share(request, spec);
         }
     }
 
-    /// Would every pool have room for all of `request`'s present tokens beside the reserve?
-    pub(crate) fn leaves_room_for(&self, request: &Request, pools: &PoolSet) -> bool {
-        let pools =
-            (0..).map(PoolId).zip(pools.specs()).map(|(id, spec)| (spec, pools.available(id)));
-        self.pages.iter().zip(pools).all(|(reserved, (spec, available))| {
-            reserved + spec.pages_for(request.tokens.len()) <= available
+    /// Takes back what [`add`](Self::add) would reserve now.
+    pub(crate) fn remove(&mut self, request: &Request, pools: &PoolSet) {
+        for (reserved, spec) in self.pages.iter_mut().zip(pools.specs()) {
+            *reserved -= share(request, spec);
+        }
+    }
+
+    /// Would every pool have room for all of `request`'s present tokens beside the reserve, if the
+    /// requests behind `gain` were gone?
+    pub(crate) fn leaves_room_for(
+        &self,
+        request: &Request,
+        gain: &PageGain,
+        pools: &PoolSet,
+    ) -> bool {
+        self.pages.iter().zip(pools.specs()).zip(0..).all(|((reserved, spec), index)| {
+            let gained = gain.pages.get(usize::from(index)).copied().unwrap_or(0);
+            let wanted = spec.pages_for(request.tokens.len());
+            reserved + wanted <= pools.available(PoolId(index)) + gained
         })
+    }
+}
+
+/// What a running request holds back of a pool.
+fn share(request: &Request, spec: &PoolSpec) -> usize {
+    let covered = request.table.tokens();
+    spec.pages_for(request.tokens.len()) - spec.pages_for(covered) + 1
+}
+
+/// The pages, per pool, that would be there for others without some running requests: what they
+/// hold, and what is reserved for them. Empty is nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PageGain {
+    pages: Vec<usize>,
+}
+
+impl PageGain {
+    /// Nothing; keeps its memory.
+    pub(crate) fn clear(&mut self, pools: &PoolSet) {
+        self.pages.clear();
+        self.pages.resize(pools.specs().len(), 0);
+    }
+
+    /// Without `request` too.
+    pub(crate) fn add(&mut self, request: &Request, pools: &PoolSet) {
+        for ((gain, spec), index) in self.pages.iter_mut().zip(pools.specs()).zip(0..) {
+            *gain += request.table.pages(PoolId(index)).1.len() + share(request, spec);
+        }
+    }
+
+    /// With `request` again.
+    pub(crate) fn remove(&mut self, request: &Request, pools: &PoolSet) {
+        for ((gain, spec), index) in self.pages.iter_mut().zip(pools.specs()).zip(0..) {
+            *gain -= request.table.pages(PoolId(index)).1.len() + share(request, spec);
+        }
     }
 }
 

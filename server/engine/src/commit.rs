@@ -68,7 +68,7 @@ impl Core {
     }
 
     fn advance(&mut self, row: Row) {
-        let request = self.scheduler.running.get_mut(row.seq).expect("a planned row runs");
+        let request = self.scheduler.running.get_mut(row.rank).expect("a planned row runs");
         let computed = request.advance(row.len);
         self.report.prompt_tokens += computed.prompt as u64;
         self.report.recomputed_tokens += computed.again as u64;
@@ -81,7 +81,7 @@ impl Core {
         if scores {
             self.mark(LoopStage::Commit);
         }
-        let request = self.scheduler.running.get_mut(row.seq).expect("a planned row runs");
+        let request = self.scheduler.running.get_mut(row.rank).expect("a planned row runs");
         let id = request.id;
         let outcome = if scores {
             let told = request.score_prompt(&self.logits, first, row.logits_rows, &mut self.scorer);
@@ -106,7 +106,7 @@ impl Core {
     }
 
     fn commit_token(&mut self, row: Row, chosen: Result<Sampled, RunError>, now: Time) {
-        let request = self.scheduler.running.get_mut(row.seq).expect("a planned row runs");
+        let request = self.scheduler.running.get_mut(row.rank).expect("a planned row runs");
         let id = request.id;
         let sampled = match chosen {
             Ok(sampled) => sampled,
@@ -219,6 +219,7 @@ impl Core {
             // At most `max_running` requests are in there.
             oldest: retracted.iter().map(crate::request::Request::queued_since).min(),
         };
+        self.admission.set_open_slots(self.scheduler.open_slots());
         for (pool, stats) in snapshot.pools.iter_mut().zip(self.scheduler.pools.stats()) {
             *pool = stats;
         }

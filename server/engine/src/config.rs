@@ -1,5 +1,7 @@
 //! The bounds of the engine, checked against the model before anything is allocated.
 
+use std::time::Duration;
+
 use model::ModelSpec;
 
 /// Bounds of the engine. Every field is a hard limit, none is a hint.
@@ -16,8 +18,29 @@ pub struct EngineConfig {
     pub pool_pages: Vec<usize>,
     /// Most submissions that may lie between the front door and the engine's next step.
     pub max_submissions: usize,
+    /// Who runs before whom, and for how long.
+    pub scheduling: Scheduling,
     /// Start of the randomness of requests that bring no seed.
     pub seed: u64,
+}
+
+/// The rules among requests. The default is first come, first served within a priority, and no
+/// time limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scheduling {
+    /// By so many levels of effective priority a waiting request must exceed a running one to
+    /// take its place; 0: never.
+    pub preemption_threshold: u32,
+    /// Longest time that a request may wait to start, from its permit on; `None` is no limit.
+    pub queue_timeout: Option<Duration>,
+    /// Longest time that a request may spend in the running batch; `None` is no limit.
+    pub request_timeout: Option<Duration>,
+}
+
+impl Default for Scheduling {
+    fn default() -> Self {
+        Self { preemption_threshold: 10, queue_timeout: None, request_timeout: None }
+    }
 }
 
 /// A setting with which the engine could not work.
@@ -110,6 +133,7 @@ mod tests {
             prefill_chunk: 1,
             pool_pages: vec![2],
             max_submissions: 1,
+            scheduling: Scheduling::default(),
             seed: 0,
         };
         let check = |config: &EngineConfig| config.check(runner.spec()).map_err(|e| e.to_string());

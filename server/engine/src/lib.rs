@@ -20,10 +20,12 @@
 mod budget;
 mod commit;
 mod config;
+mod deadlines;
 mod event;
 mod handle;
 mod mailbox;
 mod output;
+mod preempt;
 mod prepare;
 mod queue;
 mod request;
@@ -32,6 +34,7 @@ mod scores;
 mod stats;
 mod step;
 mod time;
+mod waiting;
 
 #[cfg(test)]
 mod sim_test;
@@ -40,7 +43,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ConfigError, EngineConfig};
+pub use config::{ConfigError, EngineConfig, Scheduling};
 pub use event::{AbortReason, Initiator};
 pub use handle::{Handle, SubmitError, SubmitRefused};
 pub use kv_cache::PoolStats;
@@ -51,7 +54,7 @@ pub use output::{
 pub use prepare::{PrepareError, Prepared, prepare};
 pub use request::Submission;
 pub use stats::{
-    EngineSnapshot, EngineState, FirstToken, LoopStage, Observer, Preemptions, Queue, QueueExit,
-    QueueExitCause, RetractedSnapshot, StageTimes, StepPhase, StepStats,
+    EngineSnapshot, EngineState, FirstToken, LoopStage, Observer, PreemptReason, Preemptions,
+    Queue, QueueExit, QueueExitCause, RetractedSnapshot, StageTimes, StepPhase, StepStats,
 };
 pub use time::TimeSource;

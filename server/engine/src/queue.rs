@@ -1,41 +1,43 @@
-//! Requests in the order of their arrival: the waiting queue, the retracted queue, the running set.
+//! Requests in the order of service: the waiting queue, the retracted queue, the running set.
 
 use std::collections::BTreeMap;
 
+use admission::Rank;
+
 use crate::request::Request;
 
-/// Requests by sequence number, oldest first. Any of them is found, added or removed in
-/// logarithmic time, so an abort never walks the queue. It has no bound of its own: a waiting
-/// request holds a permit, and running and retracted ones are bounded by `max_running`.
+/// Requests by rank, best first. Any of them is found, added or removed in logarithmic time, so an
+/// abort never walks the queue. It has no bound of its own: a waiting request holds a permit, and
+/// running and retracted ones are bounded by `max_running`.
 #[derive(Default)]
-pub(crate) struct ByAge {
-    requests: BTreeMap<u64, Request>,
+pub(crate) struct ByRank {
+    requests: BTreeMap<Rank, Request>,
 }
 
-impl ByAge {
+impl ByRank {
     pub(crate) fn insert(&mut self, request: Request) {
-        let before = self.requests.insert(request.seq, request);
-        assert!(before.is_none(), "a sequence number names one request");
+        let before = self.requests.insert(request.rank, request);
+        assert!(before.is_none(), "a rank names one request");
     }
 
-    pub(crate) fn remove(&mut self, seq: u64) -> Option<Request> {
-        self.requests.remove(&seq)
+    pub(crate) fn remove(&mut self, rank: Rank) -> Option<Request> {
+        self.requests.remove(&rank)
     }
 
-    pub(crate) fn get(&self, seq: u64) -> Option<&Request> {
-        self.requests.get(&seq)
+    pub(crate) fn get(&self, rank: Rank) -> Option<&Request> {
+        self.requests.get(&rank)
     }
 
-    pub(crate) fn get_mut(&mut self, seq: u64) -> Option<&mut Request> {
-        self.requests.get_mut(&seq)
+    pub(crate) fn get_mut(&mut self, rank: Rank) -> Option<&mut Request> {
+        self.requests.get_mut(&rank)
     }
 
-    pub(crate) fn oldest(&self) -> Option<&Request> {
+    pub(crate) fn best(&self) -> Option<&Request> {
         self.requests.first_key_value().map(|(_, request)| request)
     }
 
-    pub(crate) fn youngest_seq(&self) -> Option<u64> {
-        self.requests.last_key_value().map(|(seq, _)| *seq)
+    pub(crate) fn worst_rank(&self) -> Option<Rank> {
+        self.requests.last_key_value().map(|(rank, _)| *rank)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -46,15 +48,20 @@ impl ByAge {
         self.requests.is_empty()
     }
 
-    /// Oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
+    /// Best first.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Request> {
         #[cfg(test)]
         crate::testing::walks(self.requests.len());
         self.requests.values()
     }
 
-    /// Sequence numbers, oldest first.
-    pub(crate) fn seqs(&self) -> impl Iterator<Item = u64> + '_ {
+    /// From `rank` on, the worst first; only as many are walked over as are asked for.
+    pub(crate) fn worst_from(&self, rank: Rank) -> impl Iterator<Item = &Request> {
+        self.requests.range(rank..).rev().map(|(_, request)| request)
+    }
+
+    /// Ranks, best first.
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = Rank> + '_ {
         #[cfg(test)]
         crate::testing::walks(self.requests.len());
         self.requests.keys().copied()

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::{PrefillDebt, QueuePermit};
+use admission::{Evicted, PrefillDebt, QueuePermit, Rank, Rejected};
 use kv_cache::PageTable;
 use model::{Constraint, Logits, Sampler, SamplingParams, Scorer};
-use types::{Priority, RequestId, Time, TokenId};
+use types::{RequestId, Time, TokenId};
 
 use crate::output::{
     Finish, Outcome, RequestEnd, RequestError, Sink, Stage, Timings, TokenEvent, Verdict,
@@ -22,8 +22,6 @@ pub struct Submission {
     pub permit: QueuePermit,
     /// At least one token, each below the model's vocabulary.
     pub prompt: Vec<TokenId>,
-    /// How much it matters against others.
-    pub priority: Priority,
     /// Whose it is, for fair shares; `None` is one tenant, that of everybody without a name.
     pub tenant: Option<Arc<str>>,
     /// Whether its sink wants the log-probability of every token of the prompt.
@@ -67,15 +65,15 @@ pub(crate) enum Phase {
     Prefill(Option<PrefillDebt>),
     /// Running; one token, the last one chosen, is computed per step.
     Decode,
-    /// Preempted: no pages, first in line.
+    /// Preempted: no pages.
     Retracted,
 }
 
 /// A request inside the engine.
 pub(crate) struct Request {
     pub(crate) id: RequestId,
-    /// The order of arrival, which is the order of service.
-    pub(crate) seq: u64,
+    /// Its place in the order of service, that of its permit.
+    pub(crate) rank: Rank,
     pub(crate) phase: Phase,
     /// Prompt and answer.
     pub(crate) tokens: Vec<TokenId>,
@@ -97,6 +95,9 @@ pub(crate) struct Request {
     scores: Option<Scores>,
     /// Since when it has been in its present queue.
     queued_since: Time,
+    /// Since when it runs, and for how long it ran before it was last retracted.
+    running_since: Time,
+    ran: Duration,
 }
 
 /// What computing a slice meant.
@@ -113,7 +114,6 @@ impl Request {
     /// that phases add up.
     pub(crate) fn new(
         submission: Submission,
-        seq: u64,
         table: PageTable,
         vocab: usize,
         seed: u64,
@@ -137,7 +137,7 @@ impl Request {
         };
         Self {
             id,
-            seq,
+            rank: permit.rank(),
             phase: Phase::Waiting(permit),
             prompt_tokens: prompt.len(),
             tokens: prompt,
@@ -154,6 +154,8 @@ impl Request {
             preemptions: 0,
             scores,
             queued_since: tokenized,
+            running_since: now,
+            ran: Duration::ZERO,
         }
     }
 
@@ -194,19 +196,67 @@ impl Request {
         }
     }
 
+    /// When it was given its place in the queue; for one that does not wait, when it is now.
+    pub(crate) fn enqueued_at(&self) -> Time {
+        match &self.phase {
+            Phase::Waiting(permit) => permit.enqueued_at(),
+            Phase::Prefill(_) | Phase::Decode | Phase::Retracted => self.timings.ended,
+        }
+    }
+
+    /// How it is refused, where a better one took its place in the queue.
+    pub(crate) fn evicted(&self) -> Option<Rejected> {
+        match &self.phase {
+            Phase::Waiting(permit) => permit.evicted(),
+            Phase::Prefill(_) | Phase::Decode | Phase::Retracted => None,
+        }
+    }
+
+    /// How it is refused after waiting longer than `limit`; `None` where it has to wait on.
+    pub(crate) fn expire(&mut self, limit: Duration, now: Time) -> Option<Rejected> {
+        match &mut self.phase {
+            Phase::Waiting(permit) => permit.expire(limit, now),
+            Phase::Prefill(_) | Phase::Decode | Phase::Retracted => None,
+        }
+    }
+
     /// Leaves its queue for the running batch.
+    ///
+    /// # Errors
+    /// A better one has taken its place in the queue; it stays as it is.
     ///
     /// # Panics
     /// When it is in no queue.
-    pub(crate) fn start(&mut self, now: Time) -> QueueExit {
-        let exit = self.leave_queue(now, QueueExitCause::Scheduled).expect("it was in a queue");
+    pub(crate) fn start(&mut self, now: Time) -> Result<QueueExit, Rejected> {
         let debt = match std::mem::replace(&mut self.phase, Phase::Retracted) {
-            Phase::Waiting(permit) => Some(permit.start(now)),
-            Phase::Retracted | Phase::Prefill(_) | Phase::Decode => None,
+            Phase::Waiting(permit) => {
+                let enqueued_at = permit.enqueued_at();
+                match permit.start(now) {
+                    Ok(debt) => Some((debt, enqueued_at)),
+                    Err(Evicted { permit, refusal }) => {
+                        self.phase = Phase::Waiting(permit);
+                        return Err(refusal);
+                    }
+                }
+            }
+            Phase::Retracted => None,
+            Phase::Prefill(_) | Phase::Decode => panic!("it runs already"),
         };
+        let (queue, since) = match &debt {
+            Some((_, enqueued_at)) => (Queue::Waiting, *enqueued_at),
+            None => (Queue::Retracted, self.queued_since),
+        };
+        self.note_queued(now);
         self.timings.scheduled.get_or_insert(now);
-        self.phase = Phase::Prefill(debt);
-        exit
+        self.running_since = now;
+        self.phase = Phase::Prefill(debt.map(|(debt, _)| debt));
+        let cause = QueueExitCause::Scheduled;
+        Ok(QueueExit { id: self.id, queue, waited: now.since(since), cause })
+    }
+
+    /// When it will have run for `limit` in all, unless it is retracted before.
+    pub(crate) fn deadline(&self, limit: Duration) -> Time {
+        self.running_since + limit.saturating_sub(self.ran)
     }
 
     /// Gives its pages back and waits again; what it has computed is lost.
@@ -215,6 +265,7 @@ impl Request {
         self.phase = Phase::Retracted;
         self.computed = 0;
         self.preemptions += 1;
+        self.ran += now.since(self.running_since);
         self.queued_since = now;
     }
 
@@ -268,10 +319,14 @@ impl Request {
             Phase::Retracted => (Queue::Retracted, self.queued_since),
             Phase::Prefill(_) | Phase::Decode => return None,
         };
+        self.note_queued(now);
+        Some(QueueExit { id: self.id, queue, waited: now.since(since), cause })
+    }
+
+    fn note_queued(&mut self, now: Time) {
         if self.timings.first_token.is_none() {
             self.timings.queued += now.since(self.queued_since);
         }
-        Some(QueueExit { id: self.id, queue, waited: now.since(since), cause })
     }
 
     /// Whether tokens of the prompt still have to be scored. Each of them has to be computed for

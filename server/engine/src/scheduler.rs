@@ -1,22 +1,27 @@
 //! Chooses the batch of a step: who runs, how many tokens of whom, and who must make room.
 //!
-//! First come, first served, by sequence number: running requests are older than retracted ones,
-//! and those are older than waiting ones. Pages are granted oldest first; a request that finds no
-//! room takes it from the youngest running request, never from an older one. So the oldest always
-//! progresses, and nothing starves.
+//! There is one order, that of rank: effective priority, then arrival. Running requests get their
+//! pages and their part of the token budget in that order, and a request that is not running is
+//! let in before the first running one that it is better than. A running request that finds no
+//! page takes it from the worst running one, never from a better one. So the best running request
+//! always progresses, and since ranks never change, nobody takes turns at retracting each other.
 //!
 //! Pure: no clock, no model, no sink.
 
 use std::collections::HashMap;
 
+use admission::{Rank, Rejected};
 use kv_cache::PoolSet;
 use model::{Batch, PageList};
 use types::{PoolId, RequestId, Time};
 
 use crate::budget::{PageReserve, TokenBudget};
-use crate::queue::ByAge;
+use crate::deadlines::Deadlines;
+use crate::preempt::Preemptor;
+use crate::queue::ByRank;
 use crate::request::Request;
-use crate::stats::{Preemptions, Queue, QueueExit};
+use crate::stats::{PreemptReason, Preemptions, Queue, QueueExit};
+use crate::waiting::Waiting;
 
 /// The part of the configuration that scheduling needs.
 #[derive(Debug, Clone, Copy)]
@@ -26,12 +31,13 @@ pub(crate) struct Limits {
     pub(crate) prefill_chunk: usize,
     /// Prompt tokens that a step may score.
     pub(crate) scored_tokens: usize,
+    pub(crate) scheduling: crate::config::Scheduling,
 }
 
 /// One request's part of a step, in batch order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Row {
-    pub(crate) seq: u64,
+    pub(crate) rank: Rank,
     pub(crate) len: usize,
     /// The next token is chosen after this slice.
     pub(crate) logits: bool,
@@ -41,12 +47,16 @@ pub(crate) struct Row {
 }
 
 /// What a step will run. Kept from step to step, so that its memory is allocated once.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct StepPlan {
     /// Decode rows first, then prompt chunks.
     pub(crate) rows: Vec<Row>,
     pub(crate) batch: Batch,
     pub(crate) preemptions: Preemptions,
+    /// Requests that were evicted before they could start; they have ended.
+    pub(crate) refused: Vec<(Request, Rejected)>,
+    /// Prompt chunks, until they follow the decode rows.
+    chunks: Vec<Row>,
 }
 
 impl StepPlan {
@@ -65,22 +75,30 @@ impl StepPlan {
     pub(crate) fn decode_tokens(&self) -> usize {
         self.rows.iter().take_while(|row| row.decode).count()
     }
+
+    fn add(&mut self, request: &Request, len: usize) {
+        let (decode, logits) = (request.is_decoding(), request.samples_after(len));
+        let logits_rows = request.logits_wanted(len);
+        let row = Row { rank: request.rank, len, logits, logits_rows, decode };
+        if decode { self.rows.push(row) } else { self.chunks.push(row) }
+    }
 }
 
 /// Every request of the engine, and the rules of their order.
 pub(crate) struct Scheduler {
     limits: Limits,
     pub(crate) pools: PoolSet,
-    pub(crate) waiting: ByAge,
-    pub(crate) retracted: ByAge,
-    pub(crate) running: ByAge,
+    pub(crate) waiting: Waiting,
+    pub(crate) retracted: ByRank,
+    pub(crate) running: ByRank,
     /// Tokens that the retracted requests have to compute again.
     retracted_tokens: u64,
-    seq_of: HashMap<RequestId, u64>,
-    next_seq: u64,
+    rank_of: HashMap<RequestId, Rank>,
+    deadlines: Deadlines,
     reserve: PageReserve,
+    preemptor: Preemptor,
     /// Scratch: the running requests at the start of a step.
-    order: Vec<u64>,
+    order: Vec<Rank>,
 }
 
 impl Scheduler {
@@ -88,54 +106,52 @@ impl Scheduler {
         Self {
             limits,
             pools,
-            waiting: ByAge::default(),
-            retracted: ByAge::default(),
-            running: ByAge::default(),
+            waiting: Waiting::new(limits.scheduling.queue_timeout.is_some()),
+            retracted: ByRank::default(),
+            running: ByRank::default(),
             retracted_tokens: 0,
-            seq_of: HashMap::new(),
-            next_seq: 0,
+            rank_of: HashMap::new(),
+            deadlines: Deadlines::new(limits.scheduling.request_timeout),
             reserve: PageReserve::default(),
+            preemptor: Preemptor::new(limits.scheduling.preemption_threshold),
             order: Vec::new(),
         }
     }
 
-    /// The sequence number of the next request.
-    pub(crate) const fn next_seq(&self) -> u64 {
-        self.next_seq
-    }
-
-    /// Takes in a waiting request that was made with [`next_seq`](Self::next_seq).
+    /// Takes in a waiting request.
     pub(crate) fn enqueue(&mut self, request: Request) {
-        debug_assert_eq!(request.seq, self.next_seq);
-        self.next_seq += 1;
-        self.seq_of.insert(request.id, request.seq);
+        self.rank_of.insert(request.id, request.rank);
         self.waiting.insert(request);
     }
 
     /// Takes a request out, wherever it is. `None` when it has ended before.
     pub(crate) fn remove(&mut self, id: RequestId) -> Option<Request> {
-        let seq = self.seq_of.remove(&id)?;
-        let retracted = self.retracted.remove(seq);
-        if let Some(request) = &retracted {
+        let rank = self.rank_of.remove(&id)?;
+        if let Some(request) = self.retracted.remove(rank) {
             self.retracted_tokens -= request.tokens.len() as u64;
+            return Some(request);
         }
-        retracted.or_else(|| self.running.remove(seq)).or_else(|| self.waiting.remove(seq))
+        if let Some(request) = self.running.remove(rank) {
+            self.deadlines.remove(&request);
+            return Some(request);
+        }
+        self.waiting.remove(rank)
     }
 
-    /// Every request there is, oldest first.
+    /// Every request there is: the running, the retracted, the waiting.
     pub(crate) fn ids(&self) -> Vec<RequestId> {
-        let queues = [&self.running, &self.retracted, &self.waiting];
-        queues.into_iter().flat_map(|queue| queue.iter().map(|request| request.id)).collect()
+        let others = self.retracted.iter().chain(self.waiting.iter());
+        self.running.iter().chain(others).map(|request| request.id).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.seq_of.is_empty()
+        self.rank_of.is_empty()
     }
 
     /// Requests in the engine.
     #[cfg(test)]
     pub(crate) fn live(&self) -> usize {
-        self.seq_of.len()
+        self.rank_of.len()
     }
 
     /// Tokens that the retracted requests have to compute again.
@@ -143,125 +159,204 @@ impl Scheduler {
         self.retracted_tokens
     }
 
+    /// The running request whose time is up first, where it is up `now`.
+    pub(crate) fn overdue(&self, now: Time) -> Option<RequestId> {
+        let rank = self.deadlines.passed(now)?;
+        self.running.get(rank).map(|request| request.id)
+    }
+
+    /// How many more requests the next step would start: those that come find nobody waiting.
+    pub(crate) fn open_slots(&self) -> usize {
+        if self.waiting.is_empty() && self.retracted.is_empty() {
+            self.limits.max_running - self.running.len()
+        } else {
+            0
+        }
+    }
+
     /// Plans the step that starts `now`. Requests that leave a queue are added to `exits`.
     pub(crate) fn schedule(&mut self, now: Time, plan: &mut StepPlan, exits: &mut Vec<QueueExit>) {
         plan.clear();
-        let decoding = self.running.iter().filter(|request| request.is_decoding()).count();
-        let Limits { max_batch_tokens, prefill_chunk, scored_tokens, .. } = self.limits;
-        let mut budget = TokenBudget::new(max_batch_tokens, prefill_chunk, decoding, scored_tokens);
-        self.grow_running(now, &mut budget, plan);
-        if plan.preemptions.requests == 0 {
-            self.admit(now, &mut budget, plan, exits);
+        let anyone = !(self.waiting.is_empty() && self.retracted.is_empty());
+        self.reserve.reset(&self.pools);
+        let mut decoding = 0;
+        for request in self.running.iter() {
+            decoding += usize::from(request.is_decoding());
+            self.reserve.add(request, &self.pools);
         }
+        let Limits { max_batch_tokens, prefill_chunk, scored_tokens, .. } = self.limits;
+        let budget = TokenBudget::new(max_batch_tokens, prefill_chunk, decoding, scored_tokens);
+        let mut step = Step { now, budget, open: anyone, plan, exits };
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend(self.running.ranks());
+        for &rank in &order {
+            self.admit(Some(rank), &mut step);
+            self.grow(rank, &mut step);
+        }
+        self.order = order;
+        self.admit(None, &mut step);
         self.fill(plan);
     }
 
-    /// Gives each running request, oldest first, the pages for its next token or chunk.
-    fn grow_running(&mut self, now: Time, budget: &mut TokenBudget, plan: &mut StepPlan) {
-        let mut order = std::mem::take(&mut self.order);
-        order.clear();
-        order.extend(self.running.seqs());
-        for &seq in &order {
-            // Whoever was retracted for an older one is no longer here.
-            let Some(request) = self.running.get(seq) else { continue };
-            let len = if request.is_decoding() { 1 } else { budget.take_for(request) };
-            if len > 0 && self.make_room(seq, len, now, plan) {
-                self.plan_row(seq, len, plan);
-            }
+    /// Gives a running request the pages for its next token or chunk, unless it was retracted for
+    /// a better one in this step.
+    fn grow(&mut self, rank: Rank, step: &mut Step<'_>) {
+        let Some(request) = self.running.get(rank) else { return };
+        let len = if request.is_decoding() { 1 } else { step.budget.take_for(request) };
+        if len > 0 && self.make_room(rank, len, step) {
+            step.plan.add(self.running.get(rank).expect("it has just grown"), len);
         }
-        self.order = order;
     }
 
-    /// Grows the pages of `seq` by `len` tokens, at the cost of younger requests. `false`: there
-    /// is no younger one left, so it keeps what it has and waits for an older one to end.
-    fn make_room(&mut self, seq: u64, len: usize, now: Time, plan: &mut StepPlan) -> bool {
+    /// Grows the pages of `rank` by `len` tokens, at the cost of worse requests. `false`: there is
+    /// no worse one left, so it keeps what it has and waits for a better one to end.
+    fn make_room(&mut self, rank: Rank, len: usize, step: &mut Step<'_>) -> bool {
         loop {
-            let request = self.running.get_mut(seq).expect("it is running");
-            if request.table.grow_to(request.computed() + len).is_ok() {
+            let request = self.running.get_mut(rank).expect("it is running");
+            self.reserve.remove(request, &self.pools);
+            let grown = request.table.grow_to(request.computed() + len).is_ok();
+            self.reserve.add(request, &self.pools);
+            if grown {
                 return true;
             }
-            match self.running.youngest_seq() {
-                Some(victim) if victim != seq => self.retract(victim, now, plan),
+            // Pages are short: whoever came in now would only be the next to go.
+            step.open = false;
+            match self.running.worst_rank() {
+                Some(victim) if victim != rank => {
+                    self.retract(victim, PreemptReason::KvPressure, step);
+                }
                 Some(_) | None => return false,
             }
         }
     }
 
-    fn retract(&mut self, seq: u64, now: Time, plan: &mut StepPlan) {
-        let mut request = self.running.remove(seq).expect("the victim is running");
+    fn retract(&mut self, rank: Rank, reason: PreemptReason, step: &mut Step<'_>) {
+        let mut request = self.running.remove(rank).expect("the victim is running");
         let (input, output) = request.computed_parts();
-        plan.preemptions.requests += 1;
-        plan.preemptions.input_tokens += input as u64;
-        plan.preemptions.output_tokens += output as u64;
-        request.retract(now);
+        step.plan.preemptions.count(reason, input as u64, output as u64);
+        if request.is_decoding() {
+            step.budget.give_back_row();
+        }
+        self.reserve.remove(&request, &self.pools);
+        self.deadlines.remove(&request);
+        request.retract(step.now);
         self.retracted_tokens += request.tokens.len() as u64;
         self.retracted.insert(request);
     }
 
-    /// Lets retracted, then waiting requests in, while slots, tokens and pages allow.
-    fn admit(
-        &mut self,
-        now: Time,
-        budget: &mut TokenBudget,
-        plan: &mut StepPlan,
-        exits: &mut Vec<QueueExit>,
-    ) {
-        if self.retracted.is_empty() && self.waiting.is_empty() {
-            return;
-        }
-        self.reserve.reset(&self.pools);
-        for request in self.running.iter() {
-            self.reserve.add(request, &self.pools);
-        }
-        while self.running.len() < self.limits.max_running && !budget.is_spent() {
-            let (queue, from) = match (self.retracted.oldest(), self.waiting.oldest()) {
-                (Some(head), _) => (Queue::Retracted, head),
-                (None, Some(head)) => (Queue::Waiting, head),
-                (None, None) => return,
-            };
-            if !self.reserve.leaves_room_for(from, &self.pools) {
-                return;
+    /// Who is let in next: the better of the best retracted and the head of those that wait. Of
+    /// equals, the retracted one, whose answer has begun.
+    fn head(&self) -> Option<(Queue, &Request)> {
+        match (self.retracted.best(), self.waiting.head()) {
+            (Some(retracted), Some(waiting)) if waiting.rank.is_better_than(retracted.rank) => {
+                Some((Queue::Waiting, waiting))
             }
-            let (seq, len) = (from.seq, budget.take_for(from));
-            if len == 0 {
-                return;
-            }
-            let mut request = match queue {
-                Queue::Retracted => self.retracted.remove(seq),
-                Queue::Waiting => self.waiting.remove(seq),
-            }
-            .expect("it was the head");
-            if queue == Queue::Retracted {
-                self.retracted_tokens -= request.tokens.len() as u64;
-            }
-            exits.push(request.start(now));
-            request.table.grow_to(len).expect("there is room for all its tokens");
-            self.reserve.add(&request, &self.pools);
-            self.running.insert(request);
-            self.plan_row(seq, len, plan);
+            (Some(retracted), _) => Some((Queue::Retracted, retracted)),
+            (None, waiting) => waiting.map(|waiting| (Queue::Waiting, waiting)),
         }
     }
 
-    fn plan_row(&self, seq: u64, len: usize, plan: &mut StepPlan) {
-        let request = self.running.get(seq).expect("a planned request is running");
-        let (decode, logits) = (request.is_decoding(), request.samples_after(len));
-        let logits_rows = request.logits_wanted(len);
-        plan.rows.push(Row { seq, len, logits, logits_rows, decode });
+    /// Lets requests in that are better than the running request `before`, while slots, tokens
+    /// and pages allow, or can be taken from those from `before` on. The first that does not get
+    /// in closes the door for this step: nobody overtakes it.
+    fn admit(&mut self, before: Option<Rank>, step: &mut Step<'_>) {
+        while step.open {
+            let Some((queue, head)) = self.head() else { return };
+            if before.is_some_and(|before| head.rank >= before) {
+                return;
+            }
+            let rank = head.rank;
+            step.open = self.has_place_for(head, step) || self.preempt_for(queue, before, step);
+            if step.open {
+                self.let_in(queue, rank, step);
+            }
+        }
+    }
+
+    fn has_place_for(&self, head: &Request, step: &Step<'_>) -> bool {
+        self.running.len() < self.limits.max_running
+            && !step.budget.is_spent()
+            && step.budget.may_score(head)
+            && self.reserve.leaves_room_for(head, self.preemptor.no_gain(), &self.pools)
+    }
+
+    /// Retracts what must go for the head of `queue`; `false` where that is not enough, and then
+    /// nobody goes.
+    fn preempt_for(&mut self, queue: Queue, before: Option<Rank>, step: &mut Step<'_>) -> bool {
+        let Some(before) = before else { return false };
+        let head = match queue {
+            Queue::Retracted => self.retracted.best(),
+            Queue::Waiting => self.waiting.head(),
+        }
+        .expect("there is a head");
+        if !step.budget.may_score(head) {
+            return false;
+        }
+        let slots = (self.running.len() + 1).saturating_sub(self.limits.max_running);
+        let mut preemptor = std::mem::take(&mut self.preemptor);
+        let spent = step.budget.is_spent();
+        let found =
+            preemptor.choose(head, &self.running, before, slots, spent, &self.reserve, &self.pools);
+        if found {
+            for victim in preemptor.victims() {
+                self.retract(*victim, PreemptReason::Priority, step);
+            }
+        }
+        self.preemptor = preemptor;
+        found
+    }
+
+    /// Starts or resumes a request that has a place; ends it where a better one evicted it.
+    fn let_in(&mut self, queue: Queue, rank: Rank, step: &mut Step<'_>) {
+        let mut request = match queue {
+            Queue::Retracted => self.retracted.remove(rank),
+            Queue::Waiting => self.waiting.remove(rank),
+        }
+        .expect("it was the head");
+        match request.start(step.now) {
+            Ok(exit) => step.exits.push(exit),
+            Err(refusal) => {
+                self.rank_of.remove(&request.id);
+                step.plan.refused.push((request, refusal));
+                return;
+            }
+        }
+        if queue == Queue::Retracted {
+            self.retracted_tokens -= request.tokens.len() as u64;
+        }
+        let len = step.budget.take_for(&request);
+        request.table.grow_to(len).expect("there is room for all its tokens");
+        self.reserve.add(&request, &self.pools);
+        self.deadlines.insert(&request);
+        step.plan.add(&request, len);
+        self.running.insert(request);
     }
 
     /// Writes the rows into the batch, decode rows first.
     fn fill(&self, plan: &mut StepPlan) {
-        plan.rows.sort_by_key(|row| !row.decode);
-        for row in &plan.rows {
-            let request = self.running.get(row.seq).expect("a planned request is running");
+        let StepPlan { rows, chunks, batch, .. } = plan;
+        rows.append(chunks);
+        let pools = u16::try_from(self.pools.specs().len()).expect("checked by PoolSet");
+        for row in rows.iter() {
+            let request = self.running.get(row.rank).expect("a planned request is running");
             let start = request.computed();
             let tokens = &request.tokens[start..start + row.len];
-            let pools = 0..u16::try_from(self.pools.specs().len()).expect("checked by PoolSet");
-            let lists = pools.map(|pool| {
+            let lists = (0..pools).map(|pool| {
                 let (first, pages) = request.table.pages(PoolId(pool));
                 PageList { first, pages }
             });
-            plan.batch.push(tokens, start, row.logits_rows, lists);
+            batch.push(tokens, start, row.logits_rows, lists);
         }
     }
+}
+
+/// What one call of [`Scheduler::schedule`] hands around.
+struct Step<'a> {
+    now: Time,
+    budget: TokenBudget,
+    /// Whether requests may still be let in.
+    open: bool,
+    plan: &'a mut StepPlan,
+    exits: &'a mut Vec<QueueExit>,
 }

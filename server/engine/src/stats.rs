@@ -38,7 +38,7 @@ pub struct StepStats<'a> {
     pub recomputed_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
-    /// Requests retracted for want of pages.
+    /// Requests retracted, by reason.
     pub preemptions: Preemptions,
     /// Requests whose first token came.
     pub first_tokens: &'a [FirstToken],
@@ -122,15 +122,49 @@ impl StageTimes {
     }
 }
 
-/// Retractions of one turn, all for want of pages.
+/// Why a running request was retracted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PreemptReason {
+    /// No page was free for a better running request.
+    KvPressure,
+    /// A waiting request that is much better needed its slot or its pages.
+    Priority,
+}
+
+impl PreemptReason {
+    /// Every reason, in declaration order.
+    pub const ALL: [Self; 2] = [Self::KvPressure, Self::Priority];
+}
+
+/// Retractions of one turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Preemptions {
-    /// Requests.
-    pub requests: u64,
+    /// Requests by reason.
+    requests: [u64; PreemptReason::ALL.len()],
     /// Computed prompt tokens thrown away.
     pub input_tokens: u64,
     /// Computed answer tokens thrown away.
     pub output_tokens: u64,
+}
+
+impl Preemptions {
+    /// Requests retracted for `reason`.
+    #[must_use]
+    pub const fn of(&self, reason: PreemptReason) -> u64 {
+        self.requests[reason as usize]
+    }
+
+    /// Requests retracted, for whatever reason.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests.iter().sum()
+    }
+
+    pub(crate) const fn count(&mut self, reason: PreemptReason, input: u64, output: u64) {
+        self.requests[reason as usize] += 1;
+        self.input_tokens += input;
+        self.output_tokens += output;
+    }
 }
 
 /// The first token of a request.
@@ -151,7 +185,7 @@ pub struct FirstToken {
 pub enum Queue {
     /// Not scheduled yet; its depth is the number of live permits.
     Waiting,
-    /// Preempted; comes before everything that waits.
+    /// Preempted; comes before whatever waits with the same rank.
     Retracted,
 }
 

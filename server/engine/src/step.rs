@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::AdmissionController;
+use admission::{AdmissionController, Rank};
 use kv_cache::PoolSet;
 use model::{Logits, ModelRunner, RunError, Sampled, Scorer};
 use types::{RequestId, Time};
@@ -60,6 +60,9 @@ pub(crate) struct Core {
     pub(crate) clock: StageClock,
     seed: u64,
     inbox: Vec<Event>,
+    /// Scratch: who was evicted.
+    evicted: Vec<Rank>,
+    queue_timeout: Option<Duration>,
 }
 
 impl Core {
@@ -92,6 +95,7 @@ impl Core {
             max_batch_tokens: config.max_batch_tokens,
             prefill_chunk: config.prefill_chunk,
             scored_tokens: rows_per_step(runner.spec().vocab),
+            scheduling: config.scheduling,
         };
         let core = Self {
             scheduler: Scheduler::new(limits, pools),
@@ -110,6 +114,8 @@ impl Core {
             clock: StageClock::new(now),
             seed: config.seed,
             inbox: Vec::new(),
+            evicted: Vec::new(),
+            queue_timeout: config.scheduling.queue_timeout,
         };
         (core, handle)
     }
@@ -171,6 +177,9 @@ impl Core {
             }
         }
         self.inbox = inbox;
+        self.refuse_evicted();
+        self.refuse_late(now);
+        self.abort_overdue(now);
         if let Life::Draining(deadline) = self.life
             && now >= deadline
         {
@@ -182,9 +191,9 @@ impl Core {
     }
 
     fn accept(&mut self, submission: Submission) {
-        let (seq, table) = (self.scheduler.next_seq(), self.scheduler.pools.table());
+        let table = self.scheduler.pools.table();
         let (vocab, now) = (self.shared.vocab, self.clock.last());
-        let request = Request::new(submission, seq, table, vocab, self.seed, now);
+        let request = Request::new(submission, table, vocab, self.seed, now);
         self.scheduler.enqueue(request);
     }
 
@@ -195,6 +204,46 @@ impl Core {
     fn schedule(&mut self) {
         let now = self.clock.last();
         self.scheduler.schedule(now, &mut self.plan, &mut self.report.queue_exits);
+        while let Some((request, refusal)) = self.plan.refused.pop() {
+            self.end_request(request, |_| Outcome::Rejected(refusal));
+        }
+    }
+
+    /// Ends those whose places were taken by better ones.
+    fn refuse_evicted(&mut self) {
+        let mut evicted = std::mem::take(&mut self.evicted);
+        self.admission.evicted(&mut evicted);
+        // Who is not in the queue is still at the front door and learns it there.
+        for rank in evicted.drain(..) {
+            let Some(request) = self.scheduler.waiting.get(rank) else { continue };
+            if let Some(refusal) = request.evicted() {
+                let id = request.id;
+                self.end(id, |_| Outcome::Rejected(refusal));
+            }
+        }
+        self.evicted = evicted;
+    }
+
+    /// Ends those that have waited longer than they may.
+    fn refuse_late(&mut self, now: Time) {
+        let Some(limit) = self.queue_timeout else { return };
+        while let Some((since, rank)) = self.scheduler.waiting.waits_since()
+            && now.since(since) > limit
+        {
+            let request = self.scheduler.waiting.get_mut(rank).expect("it is in the queue");
+            let id = request.id;
+            match request.expire(limit, now) {
+                Some(refusal) => self.end(id, |_| Outcome::Rejected(refusal)),
+                None => self.scheduler.waiting.excuse(rank),
+            }
+        }
+    }
+
+    /// Ends those that have run longer than they may.
+    fn abort_overdue(&mut self, now: Time) {
+        while let Some(id) = self.scheduler.overdue(now) {
+            self.abort(id, AbortReason::RunningTimeout);
+        }
     }
 
     /// Runs the planned batch; an error or a panic of the model is fatal for the engine.
@@ -225,7 +274,8 @@ impl Core {
         for row in &self.plan.rows {
             end += row.logits_rows;
             if row.logits {
-                let request = self.scheduler.running.get_mut(row.seq).expect("a planned row runs");
+                let running = &mut self.scheduler.running;
+                let request = running.get_mut(row.rank).expect("a planned row runs");
                 self.sampled.push(request.sampler.sample(self.logits.row(end - 1)));
             }
         }
@@ -234,7 +284,13 @@ impl Core {
 
     /// Takes a request out and ends it; nothing happens when it has ended before.
     pub(crate) fn end(&mut self, id: RequestId, outcome: impl FnOnce(&Request) -> Outcome) {
-        let Some(mut request) = self.scheduler.remove(id) else { return };
+        if let Some(request) = self.scheduler.remove(id) {
+            self.end_request(request, outcome);
+        }
+    }
+
+    /// Ends a request that the scheduler does not have any more.
+    fn end_request(&mut self, mut request: Request, outcome: impl FnOnce(&Request) -> Outcome) {
         let now = self.clock.last();
         let outcome = outcome(&request);
         self.report.queue_exits.extend(request.leave_queue(now, QueueExitCause::Ended));

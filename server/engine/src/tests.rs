@@ -11,8 +11,8 @@ use types::{Clock, Priority, RequestId, Time, TokenId};
 
 use crate::{
     Abort, AbortReason, EngineConfig, EngineState, Handle, Observer, Outcome, RequestEnd,
-    RequestError, Sink, Stage, StepPhase, StepStats, Submission, SubmitError, TimeSource,
-    TokenEvent, Verdict, prepare,
+    RequestError, Scheduling, Sink, Stage, StepPhase, StepStats, Submission, SubmitError,
+    TimeSource, TokenEvent, Verdict, prepare,
 };
 
 mod scores;
@@ -27,6 +27,7 @@ fn bounds() -> EngineConfig {
         prefill_chunk: 32,
         pool_pages: vec![16],
         max_submissions: 8,
+        scheduling: Scheduling::default(),
         seed: 0,
     }
 }
@@ -156,14 +157,13 @@ fn submission(
     prompt: &[u32],
     max_tokens: usize,
 ) -> (Submission, Ears) {
-    let permit = admission.try_admit(now).expect("room");
+    let permit = admission.try_admit(Priority::NORMAL, now).expect("room");
     let permit = permit.charge(prompt.len() as u64, now).expect("room");
     let ((first, first_heard), (end, end_heard)) = (channel(), channel());
     let submission = Submission {
         id: RequestId(id),
         permit,
         prompt: prompt.iter().copied().map(TokenId).collect(),
-        priority: Priority::NORMAL,
         tenant: None,
         prompt_logprobs: false,
         sampling: SamplingParams::default(),
@@ -278,7 +278,7 @@ fn a_failing_model_ends_every_request_and_the_front_door_closes() {
         let snapshot = rig.handle.snapshot();
         assert_eq!(snapshot.state, EngineState::Failed);
         assert!(snapshot.failure.is_some_and(|found| found.contains(why)));
-        assert!(rig.admission.try_admit(rig.clock.now()).is_err());
+        assert!(rig.admission.try_admit(Priority::NORMAL, rig.clock.now()).is_err());
         rig.admission.set_unhealthy(false);
         assert_eq!(rig.refusal(3, &[1], 1), SubmitError::Unhealthy);
     }
@@ -305,7 +305,7 @@ fn a_drain_waits_for_those_who_have_a_permit() {
     let mut rig = Rig::new(FakeOptions::default());
     let (late, ears) = rig.submission(1, &[1, 2], 3);
     rig.handle.drain(rig.clock.now() + PATIENCE);
-    assert!(rig.admission.try_admit(rig.clock.now()).is_err());
+    assert!(rig.admission.try_admit(Priority::NORMAL, rig.clock.now()).is_err());
     rig.handle.submit(late).expect("it holds a permit from before the drain");
     assert_eq!(ears.end().1.outcome, Outcome::Length);
     rig.joins();

@@ -86,6 +86,7 @@ fn config(resolved: &Resolved, api: &Api) -> EngineConfig {
         prefill_chunk: resolved.prefill_chunk,
         pool_pages: resolved.pools.iter().map(|pool| pool.pages).collect(),
         max_submissions: load.max_queued_requests.max(SUBMISSIONS_MIN),
+        scheduling: engine::Scheduling::default(),
         seed: api.nonce(),
     }
 }

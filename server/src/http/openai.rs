@@ -85,7 +85,7 @@ async fn accept(
 ) -> Result<Accepted, Denied> {
     let serving = api.serving().ok_or_else(Failure::loading)?;
     let body = body::read(request, api.body).await?;
-    let first = serving.admission.try_admit(api.clock.now())?;
+    let first = serving.admission.try_admit(Priority::NORMAL, api.clock.now())?;
     let limits = api.limits(serving);
     let ask = Ask::parse(endpoint, &body, &limits)?;
     drop(body);
@@ -102,7 +102,6 @@ async fn accept(
     let common = Common {
         stop_tokens: stop_tokens(serving, &generation),
         stops: generation.stop.clone(),
-        priority: Priority::NORMAL,
         tenant: None,
         streaming: generation.stream,
         arrived: arrival.at,
@@ -165,7 +164,7 @@ impl Api {
         }
         let mut permits = vec![first];
         while permits.len() < choices {
-            permits.push(serving.admission.try_admit(self.clock.now())?);
+            permits.push(serving.admission.try_admit(Priority::NORMAL, self.clock.now())?);
         }
         Ok(permits)
     }

@@ -143,7 +143,7 @@ impl EngineObserver {
             self.queue_time[queue.index()].record_duration(exit.waited);
         }
         let thrown = stats.preemptions;
-        self.preemptions.add(thrown.requests);
+        self.preemptions.add(thrown.requests());
         self.preempted[labels::PreemptedKind::Input.index()].add(thrown.input_tokens);
         self.preempted[labels::PreemptedKind::Output.index()].add(thrown.output_tokens);
     }

@@ -13,19 +13,19 @@ fn limits(requests: usize, tokens: Option<u64>, objective_seconds: u64) -> Limit
 }
 
 fn charged(controller: &Arc<AdmissionController>, tokens: u64) -> Result<QueuePermit, Rejected> {
-    controller.try_admit(NOW)?.charge(tokens, NOW)
+    controller.try_admit(Priority::NORMAL, NOW)?.charge(tokens, NOW)
 }
 
 #[test]
 fn the_count_is_bounded_and_a_dropped_permit_makes_room() {
     let controller = AdmissionController::new(limits(2, Some(0), 0), 1.0);
-    let first = controller.try_admit(NOW).expect("room");
-    let _second = controller.try_admit(NOW).expect("room");
-    let refusal = controller.try_admit(NOW).expect_err("full");
+    let first = controller.try_admit(Priority::NORMAL, NOW).expect("room");
+    let _second = controller.try_admit(Priority::NORMAL, NOW).expect("room");
+    let refusal = controller.try_admit(Priority::NORMAL, NOW).expect_err("full");
     assert_eq!(refusal.reason, RejectReason::QueueRequestsFull);
     assert_eq!((refusal.value, refusal.limit), (2, 2));
     drop(first);
-    let _third = controller.try_admit(NOW).expect("room again");
+    let _third = controller.try_admit(Priority::NORMAL, NOW).expect("room again");
     assert_eq!(controller.snapshot(NOW).requests, 2);
 }
 
@@ -48,7 +48,7 @@ fn the_incident_is_refused_at_the_objective_with_a_truthful_delay() {
     assert_eq!(snapshot.limit_tokens, 99_000);
     assert_eq!(snapshot.drain.as_secs(), 27);
 
-    let mut debt = held.remove(0).start(NOW);
+    let mut debt = held.remove(0).start(NOW).expect("not evicted");
     debt.computed(6_000);
     assert!(charged(&controller, 15_000).is_ok(), "what was promised holds");
 }
@@ -57,7 +57,7 @@ fn the_incident_is_refused_at_the_objective_with_a_truthful_delay() {
 fn a_full_queue_refuses_before_the_prompt_is_tokenised() {
     let controller = AdmissionController::new(limits(0, Some(100), 0), 10.0);
     let _ahead = charged(&controller, 100).expect("an empty queue takes any prompt");
-    let refusal = controller.try_admit(NOW).expect_err("no token fits");
+    let refusal = controller.try_admit(Priority::NORMAL, NOW).expect_err("no token fits");
     assert_eq!(refusal.reason, RejectReason::QueueTokensFull);
     assert_eq!((refusal.value, refusal.limit), (101, 100));
     assert_eq!(refusal.retry_after, Duration::from_secs(1));
@@ -69,7 +69,7 @@ fn a_prompt_beyond_the_bound_runs_when_nothing_is_pending_and_only_then() {
     let small = charged(&controller, 50).expect("fits");
     let refusal = charged(&controller, 5000).expect_err("passes the bound");
     assert_eq!(refusal.retry_after, Duration::from_secs(5), "until nothing is pending");
-    let mut debt = small.start(NOW);
+    let mut debt = small.start(NOW).expect("not evicted");
     assert!(charged(&controller, 5000).is_err(), "a started prompt still counts");
     debt.computed(50);
     assert!(charged(&controller, 5000).is_ok());
@@ -92,19 +92,19 @@ fn states_refuse_new_requests_and_leave_permits_valid() {
     let controller = AdmissionController::new(limits(2, Some(50), 0), 10.0);
     let held = charged(&controller, 25).expect("room");
     controller.set_draining(true);
-    let refusal = controller.try_admit(NOW).expect_err("draining");
+    let refusal = controller.try_admit(Priority::NORMAL, NOW).expect_err("draining");
     assert_eq!(refusal.reason, RejectReason::Draining);
     assert_eq!(refusal.retry_after, Duration::from_secs(3), "until the pending work is done");
     controller.set_unhealthy(true);
     assert_eq!(
-        controller.try_admit(NOW).expect_err("failed").reason,
+        controller.try_admit(Priority::NORMAL, NOW).expect_err("failed").reason,
         RejectReason::Unhealthy,
         "a failure outweighs a drain"
     );
-    assert_eq!(held.start(NOW).rest(), 25);
+    assert_eq!(held.start(NOW).expect("not evicted").rest(), 25);
     controller.set_unhealthy(false);
     controller.set_draining(false);
-    assert!(controller.try_admit(NOW).is_ok());
+    assert!(controller.try_admit(Priority::NORMAL, NOW).is_ok());
 }
 
 #[test]
@@ -112,12 +112,15 @@ fn a_queue_that_waits_for_slots_tells_the_time_of_the_next_start() {
     // Prefill is fast, but a request starts only every 20 s, because the running slots are taken.
     let controller = AdmissionController::new(limits(3, Some(0), 0), 1e6);
     let second = |seconds: u64| Time(seconds * 1_000_000_000);
-    let mut held: Vec<_> = (0..3).map(|_| controller.try_admit(second(0)).expect("room")).collect();
+    let mut held: Vec<_> =
+        (0..3).map(|_| controller.try_admit(Priority::NORMAL, second(0)).expect("room")).collect();
     for turn in 1..40 {
         drop(held.remove(0).start(second(20 * turn)));
-        held.push(controller.try_admit(second(20 * turn)).expect("a place is free"));
+        held.push(
+            controller.try_admit(Priority::NORMAL, second(20 * turn)).expect("a place is free"),
+        );
     }
-    let refusal = controller.try_admit(second(20 * 39 + 5)).expect_err("full");
+    let refusal = controller.try_admit(Priority::NORMAL, second(20 * 39 + 5)).expect_err("full");
     assert_eq!(refusal.retry_after, Duration::from_secs(15));
 }
 
@@ -130,7 +133,7 @@ fn cached_tokens_leave_the_bound_at_the_match_and_the_queue_at_the_start() {
     assert_eq!((snapshot.pending_tokens, snapshot.pending_uncached_tokens), (80, 20));
     permit.refund_cached(60);
     assert_eq!(controller.snapshot(NOW).pending_uncached_tokens, 0, "never below zero");
-    let debt = permit.start(NOW);
+    let debt = permit.start(NOW).expect("not evicted");
     assert_eq!(debt.rest(), 0);
     assert_eq!(controller.snapshot(NOW).pending_tokens, 0);
 }
@@ -138,8 +141,8 @@ fn cached_tokens_leave_the_bound_at_the_match_and_the_queue_at_the_start() {
 #[test]
 fn the_oldest_age_is_that_of_the_oldest_live_permit() {
     let controller = AdmissionController::new(limits(0, Some(0), 0), 1.0);
-    let old = controller.try_admit(Time(0)).expect("free");
-    let young = controller.try_admit(Time(700_000_000)).expect("free");
+    let old = controller.try_admit(Priority::NORMAL, Time(0)).expect("free");
+    let young = controller.try_admit(Priority::NORMAL, Time(700_000_000)).expect("free");
     assert_eq!(controller.snapshot(NOW).oldest_age.as_millis(), 1000);
     drop(old);
     assert_eq!(controller.snapshot(NOW).oldest_age.as_millis(), 300);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use admission::Rank;
 use types::{PoolId, RequestId, Time};
 
 use super::client::{Quirk, Seen};
@@ -11,31 +12,32 @@ use super::load::Wish;
 use super::rig::alone;
 use super::world::World;
 use crate::request::{Phase, Request};
+use crate::scheduler::Scheduler;
 use crate::step::Core;
 use crate::{AbortReason, Outcome, RequestEnd, RequestError, Verdict};
 
-/// How far the oldest request was before a turn.
+/// How far the best running request was before a turn.
 pub(super) struct Progress {
-    oldest: Option<(u64, usize, usize)>,
+    best: Option<(Rank, usize, usize)>,
 }
 
 impl Progress {
-    pub(super) fn of_oldest(core: &Core) -> Self {
-        let queues = [&core.scheduler.running, &core.scheduler.retracted, &core.scheduler.waiting];
-        let oldest = queues.into_iter().filter_map(|queue| queue.oldest());
-        let oldest = oldest.min_by_key(|request| request.seq);
-        Self { oldest: oldest.map(|r| (r.seq, r.computed(), r.generated())) }
+    pub(super) fn of_best(core: &Core) -> Self {
+        let best = core.scheduler.running.best();
+        Self { best: best.map(|request| (request.rank, request.computed(), request.generated())) }
     }
 
-    /// It has ended or come closer to its end: nobody starves.
+    /// It has ended, come closer to its end, or given way to a better one: nobody starves.
     pub(super) fn check(&self, core: &Core) -> Result<(), String> {
-        let Some((seq, computed, generated)) = self.oldest else { return Ok(()) };
-        let starved = |queue: &crate::queue::ByAge| queue.get(seq).is_some();
-        ensure!(!starved(&core.scheduler.waiting), "the oldest request waits");
-        ensure!(!starved(&core.scheduler.retracted), "the oldest request was retracted");
-        if let Some(now) = core.scheduler.running.get(seq) {
+        let Scheduler { running, retracted, .. } = &core.scheduler;
+        let Some((rank, computed, generated)) = self.best else { return Ok(()) };
+        if running.best().is_some_and(|best| best.rank < rank) {
+            return Ok(());
+        }
+        ensure!(retracted.get(rank).is_none(), "the best running request was retracted");
+        if let Some(now) = running.get(rank) {
             let moved = now.computed() > computed || now.generated() > generated;
-            ensure!(moved, "the oldest request stands still at {computed} tokens");
+            ensure!(moved, "the best running request stands still at {computed} tokens");
         }
         Ok(())
     }
@@ -84,12 +86,9 @@ fn pages(core: &Core) -> Result<(), String> {
     Ok(())
 }
 
-/// Running requests are older than retracted ones, those older than waiting ones.
+/// Who waits holds a permit, and nobody else does.
 fn order(core: &Core) -> Result<(), String> {
     let scheduler = &core.scheduler;
-    let queues = [&scheduler.running, &scheduler.retracted, &scheduler.waiting];
-    let seqs: Vec<u64> = queues.iter().flat_map(|queue| queue.seqs()).collect();
-    ensure!(seqs.is_sorted(), "somebody overtook: {seqs:?}");
     let in_queue = |request: &Request| matches!(request.phase, Phase::Waiting(_));
     ensure!(scheduler.waiting.iter().all(in_queue), "a waiting request without permit");
     ensure!(!scheduler.running.iter().any(in_queue), "a running request with permit");
@@ -104,7 +103,8 @@ fn queue(world: &World) -> Result<(), String> {
     let permits = world.held.len() + on_their_way + scheduler.waiting.len();
     ensure!(queue.requests == permits, "{} in the queue, {permits} permits", queue.requests);
     let limit = world.conditions.limits.max_queued_requests;
-    ensure!(limit == 0 || permits <= limit, "{permits} wait, {limit} may");
+    let most = limit + world.config().max_running;
+    ensure!(limit == 0 || permits <= most, "{permits} wait, {most} may");
     ensure!(on_their_way == 0, "a turn left submissions behind");
     let held = world.held.iter().map(|(permit, ..)| permit.tokens()).sum::<u64>();
     let waiting = scheduler.waiting.iter().map(|r| r.tokens.len() as u64).sum::<u64>();

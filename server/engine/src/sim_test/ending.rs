@@ -62,7 +62,7 @@ fn serve_out_then_shut_down(world: &mut World) -> Result<(), String> {
 fn drain(world: &mut World, patience: Duration) -> Result<(), String> {
     let deadline = world.time.read() + patience;
     world.handle.as_ref().expect("not dropped yet").drain(deadline);
-    let refused = world.admission.try_admit(world.time.read());
+    let refused = world.admission.try_admit(types::Priority::NORMAL, world.time.read());
     let reason = refused.map_err(|refusal| refusal.reason).err();
     ensure!(reason == Some(RejectReason::Draining), "a draining server admits");
     world.turn()?;
@@ -82,7 +82,7 @@ fn fail(world: &mut World, why: &str) -> Result<(), String> {
     let handle = world.handle.as_ref().expect("not dropped yet");
     let snapshot = handle.snapshot();
     ensure!(snapshot.failure.as_deref() == Some(why), "failed for {:?}", snapshot.failure);
-    let refused = world.admission.try_admit(world.time.read());
+    let refused = world.admission.try_admit(types::Priority::NORMAL, world.time.read());
     let reason = refused.map_err(|refusal| refusal.reason).err();
     ensure!(reason == Some(RejectReason::Unhealthy), "a failed server admits");
     state_is(world, EngineState::Failed)

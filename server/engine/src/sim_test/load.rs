@@ -8,7 +8,7 @@ use types::TokenId;
 
 use super::client::Quirk;
 use super::dice::Dice;
-use crate::EngineConfig;
+use crate::{EngineConfig, Scheduling};
 
 const VOCAB: usize = 64;
 const EOS: TokenId = TokenId(63);
@@ -54,6 +54,7 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
         prefill_chunk: dice.pick(&[1, 3, 8, 16, 48]),
         pool_pages: vec![longest.div_ceil(page_tokens).max(room / page_tokens)],
         max_submissions: dice.pick(&[4, 1000]),
+        scheduling: Scheduling::default(),
         seed,
     };
     let limits = Limits {

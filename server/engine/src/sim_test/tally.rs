@@ -50,7 +50,7 @@ impl Observer for Watcher {
         told.batch_tokens += stats.tokens as u64;
         told.largest_batch = told.largest_batch.max(stats.tokens);
         told.gaps += stats.inter_token.len() as u64;
-        told.preemptions += stats.preemptions.requests;
+        told.preemptions += stats.preemptions.requests();
         // A request leaves its queue before its first token of the same step.
         for exit in stats.queue_exits {
             match exit.queue {

@@ -167,7 +167,7 @@ impl World {
     fn come(&mut self, wish: Wish) {
         let arrived = self.time.read();
         let tokens = wish.prompt.len() as u64;
-        let admitted = self.admission.try_admit(arrived).and_then(|permit| {
+        let admitted = self.admission.try_admit(Priority::NORMAL, arrived).and_then(|permit| {
             self.time.pass(Duration::from_micros(50));
             permit.charge(tokens, self.time.read())
         });
@@ -224,7 +224,6 @@ impl World {
             id,
             permit,
             prompt: wish.prompt.clone(),
-            priority: Priority::NORMAL,
             tenant: None,
             prompt_logprobs: false,
             sampling: wish.sampling.clone(),
@@ -240,7 +239,7 @@ impl World {
 
     /// One turn of the engine, with every check; idle time passes as on the engine's thread.
     pub(super) fn turn(&mut self) -> Result<Turn, String> {
-        let before = check::Progress::of_oldest(&self.core);
+        let before = check::Progress::of_best(&self.core);
         let turn = self.core.turn();
         self.turns += 1;
         check::invariants(self)?;
@@ -259,7 +258,7 @@ impl World {
     pub(super) fn submit_after_the_end(&mut self) -> Option<SubmitError> {
         let elsewhere = AdmissionController::new(self.conditions.limits, 1.0);
         let now = self.time.read();
-        let permit = elsewhere.try_admit(now).ok()?;
+        let permit = elsewhere.try_admit(Priority::NORMAL, now).ok()?;
         let wish = wish(&mut self.dice, &self.conditions);
         let submission = self.submission(RequestId(self.next_id), permit, &wish, now);
         let refused = self.handle.as_ref()?.submit(submission);

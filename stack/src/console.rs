@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn the_generated_rules_are_usable() {
         let rules = Rules::parse(&rule_files()).expect("generated rules parse");
-        let groups = rules.groups_json(true, true);
+        let groups = rules.groups_json(&crate::rules::Filter::default());
         let empty = groups["groups"].as_array().is_none_or(Vec::is_empty);
         assert!(!empty, "no rules are embedded");
     }

@@ -27,7 +27,9 @@ use crate::scrape::Knowledge;
 use crate::store::Store;
 #[cfg(test)]
 pub(crate) use format::matrix as matrix_json;
-pub(crate) use format::{rfc3339, value as sample_value};
+pub(crate) use format::rfc3339;
+#[cfg(test)]
+pub(crate) use format::value as sample_value;
 use params::Params;
 
 /// Queries evaluated at once; the others wait their turn.
@@ -181,5 +183,6 @@ pub(crate) fn routes(api: Arc<Api>) -> Router {
         .route("/api/v1/status/buildinfo", endpoint(read::build_info))
         .route("/api/v1/status/runtimeinfo", endpoint(read::runtime_info))
         .route("/console/api/batch", post(batch))
+        .route("/console/api/resolved", endpoint(read::resolved))
         .with_state(api)
 }

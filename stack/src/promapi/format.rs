@@ -75,7 +75,7 @@ pub(super) fn strings<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
     format!("[{}]", items.join(","))
 }
 
-/// Unix milliseconds as RFC 3339 in UTC.
+/// Unix milliseconds as RFC 3339 in UTC, the fraction without zeros at its end.
 pub(crate) fn rfc3339(ms: i64) -> String {
     let (seconds, fraction) = (ms.div_euclid(1000), ms.rem_euclid(1000));
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -89,5 +89,9 @@ pub(crate) fn rfc3339(ms: i64) -> String {
     let (day, month) = (day_of_year - (153 * part + 2) / 5 + 1, (part + 2) % 12 + 1);
     let year = year + era * 400 + i64::from(month <= 2);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:03}Z")
+    let fraction = match fraction {
+        0 => String::new(),
+        ms => format!(".{ms:03}").trim_end_matches('0').to_owned(),
+    };
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
 }

@@ -64,6 +64,17 @@ impl Params {
         Ok(ms)
     }
 
+    /// A switch, off when absent; the words are those of Go's `ParseBool`.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, String> {
+        match self.get(name) {
+            None | Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
+            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
+            Some(text) => {
+                Err(format!("invalid parameter {name:?}: cannot parse {text:?} to a valid boolean"))
+            }
+        }
+    }
+
     pub(super) fn limit(&self) -> Result<usize, String> {
         match self.get("limit").map(str::parse::<usize>) {
             None | Some(Ok(0)) => Ok(usize::MAX),

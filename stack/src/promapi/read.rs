@@ -9,6 +9,7 @@ use super::params::{Params, milliseconds};
 use super::{Answer, Api, ApiError, BatchQuery};
 use crate::clock::now_ms;
 use crate::promql::{Query, STEPS_MAX, parse_selector};
+use crate::rules::Filter;
 use crate::scrape::Target;
 use crate::store::Labels;
 
@@ -110,19 +111,36 @@ pub(super) fn series(api: &Api, params: &Params) -> Answer {
 }
 
 pub(super) fn rules(api: &Api, params: &Params) -> Answer {
-    let (alerts, records) = match params.get("type") {
-        None => (true, true),
-        Some("alert") => (true, false),
-        Some("record") => (false, true),
-        Some(other) => {
-            return Err(ApiError::bad(format!("not supported value {other:?}")));
-        }
+    let kind = params.get("type").unwrap_or("").to_lowercase();
+    if !["", "alert", "record"].contains(&kind.as_str()) {
+        return Err(ApiError::bad(format!(
+            "invalid parameter \"type\": not supported value {kind:?}"
+        )));
+    }
+    let list = |name: &str| params.all(name).map(str::to_owned).collect::<Vec<_>>();
+    let matcher = |text: &str| {
+        parse_selector(text)
+            .map_err(|e| ApiError::bad(format!("invalid parameter \"match[]\": {e}")))
     };
-    Ok(api.rules.groups_json(alerts, records).to_string())
+    let filter = Filter {
+        no_alerting: kind == "record",
+        no_recording: kind == "alert",
+        rules: list("rule_name[]"),
+        groups: list("rule_group[]"),
+        files: list("file[]"),
+        matchers: params.all("match[]").map(matcher).collect::<Result<_, _>>()?,
+        no_alerts: params.flag("exclude_alerts")?,
+    };
+    Ok(api.rules.groups_json(&filter).to_string())
 }
 
 pub(super) fn alerts(api: &Api, _params: &Params) -> Answer {
     Ok(json!({ "alerts": api.rules.alerts_json() }).to_string())
+}
+
+/// Not part of Prometheus' API, which does not show them.
+pub(super) fn resolved(api: &Api, _params: &Params) -> Answer {
+    Ok(json!({ "alerts": api.rules.resolved_json() }).to_string())
 }
 
 pub(super) fn metadata(api: &Api, params: &Params) -> Answer {

@@ -90,7 +90,7 @@ fn generated() -> BTreeSet<String> {
     }
     for (_, text) in crate::console::rule_files() {
         let rules = crate::rules::Rules::parse(&[("rules", text)]).expect("rules are valid");
-        let groups = rules.groups_json(true, true);
+        let groups = rules.groups_json(&crate::rules::Filter::default());
         let rules = groups["groups"].as_array().into_iter().flatten();
         for rule in rules.flat_map(|g| g["rules"].as_array().into_iter().flatten()) {
             found.extend(rule["query"].as_str().map(str::to_owned));

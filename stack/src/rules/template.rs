@@ -1,110 +1,256 @@
-//! The part of Prometheus' templates that rules use: `{{ $labels.x }}`, `{{ $value }}` and a chain
-//! of number formats. What it does not know it leaves as written, so that the mistake shows.
+//! Templates of labels and annotations: the part of Go's language that rules use.
+//!
+//! Text, `{{ pipeline }}`, comments, trimming, `if`/`else if`/`else`/`end`; `$labels`, `$value`,
+//! `$externalLabels` (empty here) and the same as fields of the dot; literals, parentheses, and the
+//! functions of `functions.rs`. Not here: `range`, `with`, own variables, `query` and what works on
+//! its result. What is not known is an error when the file is read, never when an alert fires.
 
-use crate::promapi::sample_value;
+mod functions;
+mod go;
+mod parse;
+
+use functions::Function;
+pub(super) use go::exponent;
+
 use crate::store::Labels;
 
-/// Replaces the placeholders of `text`.
-pub(super) fn expand(text: &str, labels: &Labels, value: f64) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("{{") {
-        out.push_str(before);
-        let Some((inside, behind)) = after.split_once("}}") else {
-            out.push_str("{{");
-            rest = after;
-            continue;
-        };
-        match placeholder(inside.trim_matches(['-', ' ']), labels, value) {
-            Some(replaced) => out.push_str(&replaced),
-            None => {
-                out.push_str("{{");
-                out.push_str(inside);
-                out.push_str("}}");
+/// A compiled template.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Template {
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Node {
+    Text(String),
+    Output(Pipeline),
+    If { branches: Vec<(Pipeline, Vec<Node>)>, otherwise: Vec<Node> },
+}
+
+/// Commands, each given the result of the one before as its last argument.
+#[derive(Debug, Clone, PartialEq)]
+struct Pipeline(Vec<Command>);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Command {
+    Operand(Operand),
+    Call { function: &'static Function, args: Vec<Operand> },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Operand {
+    Literal(Value),
+    /// The value of the element.
+    Sample,
+    /// All labels of the element.
+    Labels,
+    /// One of them, empty when absent.
+    Label(String),
+    /// This program has no external labels.
+    NoLabels,
+    Inner(Pipeline),
+}
+
+/// What a pipeline yields.
+#[derive(Debug, Clone, PartialEq)]
+enum Value {
+    Text(String),
+    Float(f64),
+    Int(i64),
+    Bool(bool),
+    Labels(Labels),
+}
+
+impl Template {
+    /// Compiles `text`; the error names what is wrong or not known.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        Ok(Self { nodes: parse::template(text)? })
+    }
+
+    /// Fills in an element of the rule's result. A failure becomes the text, as in Prometheus.
+    pub(super) fn expand(&self, labels: &Labels, value: f64) -> String {
+        let mut out = String::new();
+        match write(&self.nodes, &Element { labels, value }, &mut out) {
+            Ok(()) => out,
+            Err(error) => format!("<error expanding template: {error}>"),
+        }
+    }
+}
+
+struct Element<'a> {
+    labels: &'a Labels,
+    value: f64,
+}
+
+fn write(nodes: &[Node], element: &Element<'_>, out: &mut String) -> Result<(), String> {
+    for node in nodes {
+        match node {
+            Node::Text(text) => out.push_str(text),
+            Node::Output(pipeline) => out.push_str(&pipeline.eval(element)?.to_text()),
+            Node::If { branches, otherwise } => {
+                let mut chosen = otherwise;
+                for (condition, body) in branches {
+                    if condition.eval(element)?.is_true() {
+                        chosen = body;
+                        break;
+                    }
+                }
+                write(chosen, element, out)?;
             }
         }
-        rest = behind;
     }
-    out.push_str(rest);
-    out
+    Ok(())
 }
 
-fn placeholder(inside: &str, labels: &Labels, value: f64) -> Option<String> {
-    let mut parts = inside.split('|').map(str::trim);
-    let first = parts.next()?;
-    if let Some(name) = first.strip_prefix("$labels.") {
-        return parts.next().is_none().then(|| labels.get(name).unwrap_or("").to_owned());
-    }
-    if first != "$value" {
-        return None;
-    }
-    match parts.next() {
-        None => Some(sample_value(value)),
-        Some(format) if parts.next().is_none() => number(format, value),
-        Some(_) => None,
+impl Pipeline {
+    fn eval(&self, element: &Element<'_>) -> Result<Value, String> {
+        let mut last = None;
+        for command in &self.0 {
+            last = Some(match command {
+                Command::Operand(operand) => operand.eval(element)?,
+                Command::Call { function, args } => {
+                    let own = args.iter().map(|arg| arg.eval(element));
+                    let args: Vec<Value> = own.chain(last.map(Ok)).collect::<Result<_, _>>()?;
+                    (function.call)(&args)
+                        .map_err(|e| format!("error calling {}: {e}", function.name))?
+                }
+            });
+        }
+        last.ok_or_else(|| "missing value for command".to_owned())
     }
 }
 
-fn number(format: &str, value: f64) -> Option<String> {
-    if !value.is_finite() {
-        return Some(sample_value(value));
+impl Operand {
+    fn eval(&self, element: &Element<'_>) -> Result<Value, String> {
+        Ok(match self {
+            Self::Literal(value) => value.clone(),
+            Self::Sample => Value::Float(element.value),
+            Self::Labels => Value::Labels(element.labels.clone()),
+            Self::Label(name) => Value::Text(element.labels.get(name).unwrap_or("").to_owned()),
+            Self::NoLabels => Value::Labels(Labels::default()),
+            Self::Inner(pipeline) => pipeline.eval(element)?,
+        })
     }
-    match format {
-        "humanize" => Some(humanize(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"])),
-        "humanize1024" => Some(humanize(value, 1024.0, &["", "ki", "Mi", "Gi", "Ti", "Pi", "Ei"])),
-        "humanizePercentage" => Some(format!("{}%", significant(value * 100.0))),
-        "humanizeDuration" => Some(duration(value)),
-        other => {
-            let pattern = other.strip_prefix("printf \"%.")?.strip_suffix("f\"")?;
-            let digits: usize = pattern.parse().ok().filter(|digits| *digits <= 12)?;
-            Some(format!("{value:.digits$}"))
+}
+
+impl Value {
+    /// As Go prints it.
+    fn to_text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Float(value) => go::general(*value, None),
+            Self::Int(value) => value.to_string(),
+            Self::Bool(value) => value.to_string(),
+            Self::Labels(labels) => {
+                let pairs: Vec<String> = labels.iter().map(|(n, v)| format!("{n}:{v}")).collect();
+                format!("map[{}]", pairs.join(" "))
+            }
+        }
+    }
+
+    fn is_true(&self) -> bool {
+        match self {
+            Self::Text(text) => !text.is_empty(),
+            Self::Float(value) => *value != 0.0,
+            Self::Int(value) => *value != 0,
+            Self::Bool(value) => *value,
+            Self::Labels(labels) => labels.iter().next().is_some(),
         }
     }
 }
 
-/// Four significant digits, without trailing zeros.
-fn significant(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let digits = (3 - value.abs().log10().floor() as i32).clamp(0, 12);
-    let text = format!("{value:.*}", digits.unsigned_abs() as usize);
-    if text.contains('.') {
-        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
-    }
-    text
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn humanize(value: f64, base: f64, prefixes: &[&str]) -> String {
-    let mut scaled = value;
-    let mut index = 0;
-    while scaled.abs() >= base && index + 1 < prefixes.len() {
-        scaled /= base;
-        index += 1;
+    fn expand(text: &str, value: f64) -> String {
+        let pairs = [("a", "b"), ("host", "h.example:80")];
+        let labels = Labels::new(pairs.map(|(n, v)| (n.to_owned(), v.to_owned())));
+        Template::parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).expand(&labels, value)
     }
-    format!("{}{}", significant(scaled), prefixes[index])
-}
 
-fn duration(value: f64) -> String {
-    let sign = if value < 0.0 { "-" } else { "" };
-    let seconds = value.abs();
-    if seconds < 1.0 {
-        return if seconds == 0.0 {
-            "0s".to_owned()
-        } else {
-            format!("{sign}{}ms", significant(seconds * 1000.0))
-        };
+    #[test]
+    fn numbers_are_written_as_go_writes_them() {
+        for (text, value, expected) in [
+            ("{{ $value }}", 1.5, "1.5"),
+            ("{{ $value }}", 1_234_567.0, "1.234567e+06"),
+            ("{{ $value }}", 123_456.0, "123456"),
+            ("{{ .Value }}", 0.000_01, "1e-05"),
+            ("{{ $value | humanize }}", 1_234_567.0, "1.235M"),
+            ("{{ $value | humanize }}", 0.001_234, "1.234m"),
+            ("{{ $value | humanize }}", f64::INFINITY, "+Inf"),
+            ("{{ $value | humanize1024 }}B", 1536.0, "1.5kiB"),
+            ("{{ humanizePercentage $value }}", 0.1234, "12.34%"),
+            ("{{ $value | humanizePercentage }}", 150.0, "1.5e+04%"),
+            ("{{ $value | humanizeDuration }}", 3661.0, "1h 1m 1s"),
+            ("{{ $value | humanizeDuration }}", 0.25, "250ms"),
+            ("{{ $value | humanizeDuration }}", -90_061.5, "-1d 1h 1m 1s"),
+            ("{{ $value | humanizeTimestamp }}", 1_435_065_584.128, TIMESTAMP),
+            ("{{ $value | printf \"%.2f\" }}", 2.0, "2.00"),
+            ("{{ printf \"%5.1f|%-4s|%q|%d|%%\" $value $labels.a \"x\" 7 }}", 2.0, PRINTED),
+        ] {
+            assert_eq!(expand(text, value), expected, "{text} of {value}");
+        }
     }
-    let whole = seconds as u64;
-    let (days, hours) = (whole / 86_400, whole / 3600 % 24);
-    let (minutes, left) = (whole / 60 % 60, whole % 60);
-    if days > 0 {
-        format!("{sign}{days}d {hours}h {minutes}m {left}s")
-    } else if hours > 0 {
-        format!("{sign}{hours}h {minutes}m {left}s")
-    } else if minutes > 0 {
-        format!("{sign}{minutes}m {left}s")
-    } else {
-        format!("{sign}{}s", significant(seconds))
+
+    const TIMESTAMP: &str = "2015-06-23 13:19:44.128 +0000 UTC";
+    const PRINTED: &str = "  2.0|b   |\"x\"|7|%";
+
+    #[test]
+    fn the_language_is_gos() {
+        for (text, expected) in [
+            ("{{ $labels.a }}-{{$labels.none}}-{{ .Labels.a }}", "b--b"),
+            ("a {{- /* no */ -}} b {{- \" c\" }}", "ab c"),
+            (
+                "{{ if gt $value 1.0 }}high{{ else if eq $value 1.0 }}one{{ else }}low{{ end }}",
+                "one",
+            ),
+            ("{{ if and $labels.a (not $labels.none) }}yes{{ end }}", "yes"),
+            ("{{ if $externalLabels.x }}yes{{ else }}no{{ end }}", "no"),
+            ("{{ $labels.host | stripPort | toUpper }}", "H.EXAMPLE"),
+            ("{{ reReplaceAll \"(.*):.*\" `$1` $labels.host }}", "h.example"),
+            ("{{ match \"^h\" $labels.host }} {{ title \"ab cd\" }}", "true Ab Cd"),
+            ("{{ index $labels \"a\" }} {{ len $labels }} {{ $labels }}", LABELS),
+            ("{{ print 1 2 \"x\" }}", "1 2x"),
+            ("{{ \"}}\" }}", "}}"),
+            ("}} {", "}} {"),
+        ] {
+            assert_eq!(expand(text, 1.0), expected, "{text}");
+        }
+        let failed = expand("x {{ $labels.a | humanize }}", 1.0);
+        assert!(
+            failed.starts_with("<error expanding template: error calling humanize:"),
+            "{failed}"
+        );
+        let mixed = expand("{{ if gt $value 1 }}x{{ end }}", 1.0);
+        assert!(mixed.contains("incompatible types for comparison"), "{mixed}");
+    }
+
+    const LABELS: &str = "b 2 map[a:b host:h.example:80]";
+
+    #[test]
+    fn what_is_not_known_is_an_error_of_the_file() {
+        for (text, part) in [
+            ("{{ $value | humanise }}", "function \"humanise\" not defined"),
+            ("{{ $lables.a }}", "undefined variable \"$lables\""),
+            ("{{ .Labelz.a }}", ".Labelz"),
+            ("{{ range query \"up\" }}{{ end }}", "range is not supported"),
+            ("{{ if $value }}x", "unexpected end of template"),
+            ("{{ end }}", "unexpected {{end}}"),
+            ("{{ else }}", "unexpected {{else}}"),
+            ("{{ $value", "unclosed action"),
+            ("{{ }}", "missing value for command"),
+            ("{{ $value | }}", "missing value for command"),
+            ("{{ \"a }}", "unterminated"),
+            ("{{ $value 3 }}", "can't give argument to non-function"),
+            ("{{ 3 | $value }}", "non executable command in pipeline"),
+            ("{{ humanize }}", "wrong number of args for humanize"),
+            ("{{ (humanize 3 }}", "unclosed left paren"),
+            ("{{ $value.x }}", "no field"),
+            ("{{ /* x }}", "unclosed comment"),
+        ] {
+            let error = Template::parse(text).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
     }
 }

@@ -123,11 +123,17 @@ fn attention(bencher: Bencher<'_, '_>, (rows, context, threads): (usize, usize, 
     let q: Vec<f32> = (0..rows * heads * head_dim).map(|i| (i % 13) as f32 * 0.1 - 0.6).collect();
     let mut out = vec![0.0; q.len()];
     let pool = ThreadPool::new(threads);
-    let shape = AttentionShape { heads, scale: 0.125, path: KernelPath::Detect };
-    let sequence = AttentionSequence { first_row: 0, rows, start: context - rows, pages: &pages };
+    let shape = AttentionShape { heads, scale: 0.125, window: None, path: KernelPath::Detect };
+    let sequences = [AttentionSequence {
+        first_row: 0,
+        rows,
+        start: context - rows,
+        first_page: 0,
+        pages: 0..pages.len(),
+    }];
     let pairs: usize = (0..rows).map(|r| context - rows + r + 1).sum();
     bencher.counter(ItemsCount::new(pairs * heads * head_dim * 4)).bench_local(|| {
-        paged_attention(shape, &q, kv, &[sequence], &mut out, &pool);
+        paged_attention(shape, &q, kv, &pages, &sequences, &mut out, &pool);
     });
 }
 

@@ -3,12 +3,15 @@
 //! A row's sums run over the positions from 0 in one fixed order that depends on nothing else, so
 //! cutting a prompt into chunks or batching it with other sequences does not change a bit: the
 //! positions are cut into segments of 256, each segment is a softmax of its own, and segments are
-//! merged from the first to the last, whoever computed them.
+//! merged from the first to the last, whoever computed them. A sliding window cuts positions off the
+//! front of a row; the segments stay where they are.
 //! Keys and values must be in their pages before the call; this module does not write them.
 
 mod plan;
 pub(crate) mod segment;
 mod tile;
+
+use std::ops::Range;
 
 use crate::buffer::SharedOut;
 use crate::{KernelPath, ThreadPool};
@@ -20,6 +23,9 @@ pub struct AttentionShape {
     pub heads: usize,
     /// Scores are multiplied by this, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
+    /// How many positions a row attends to, its own included; `None`: all up to its own. At
+    /// least 1.
+    pub window: Option<usize>,
     /// The kernels to use.
     pub path: KernelPath,
 }
@@ -83,23 +89,36 @@ impl<'a> PagedKv<'a> {
     }
 }
 
+impl AttentionShape {
+    /// The first position that the row of `position` attends to.
+    fn first_seen(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+}
+
 /// The query rows of one sequence in a batch.
-#[derive(Debug, Clone, Copy)]
-pub struct AttentionSequence<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttentionSequence {
     /// Index of its first row in the batch.
     pub first_row: usize,
     /// Number of rows.
     pub rows: usize,
-    /// Position of the first row; row `i` attends to positions `0..=start + i`.
+    /// Position of the first row; row `i` attends to positions up to `start + i`.
     pub start: usize,
-    /// Pages of positions `0..start + rows`, in order; more may follow.
-    pub pages: &'a [u32],
+    /// Which page of the sequence `pages` begins with: positions before
+    /// `first_page * page_tokens` have none, and no row sees them.
+    pub first_page: usize,
+    /// Where in the list of pages those of this sequence lie: of all positions that its rows see,
+    /// in order; more may follow.
+    pub pages: Range<usize>,
 }
 
 /// `out = softmax(q k^T * scale) v`, causal, for every row of every sequence.
 ///
 /// `q` and `out` hold rows of `heads x head_dim` values. Query head `h` reads key/value head
-/// `h / (heads / kv_heads)`. Rows that belong to no sequence are left as they are.
+/// `h / (heads / kv_heads)`. Rows that belong to no sequence are left as they are. `pages` is the
+/// list that sequences refer to. Keys and values outside a row's window are never read. Allocates
+/// nothing once the calling thread and the pool's have seen their largest call.
 ///
 /// # Panics
 /// When the shapes disagree, the sequences' rows overlap or are not in ascending order, or a page
@@ -108,46 +127,60 @@ pub fn paged_attention(
     shape: AttentionShape,
     q: &[f32],
     kv: PagedKv<'_>,
-    sequences: &[AttentionSequence<'_>],
+    pages: &[u32],
+    sequences: &[AttentionSequence],
     out: &mut [f32],
     pool: &ThreadPool,
 ) {
-    check(shape, q, kv, sequences, out);
-    let call = tile::Call { shape, q, kv, sequences, out: SharedOut::new(out) };
+    check(shape, q, kv, out);
+    check_sequences(shape, kv, pages, sequences, q.len());
+    let call = tile::Call { shape, q, kv, pages, sequences, out: SharedOut::new(out) };
     plan::run(&call, pool);
 }
 
-fn check(
-    shape: AttentionShape,
-    q: &[f32],
-    kv: PagedKv<'_>,
-    sequences: &[AttentionSequence<'_>],
-    out: &[f32],
-) {
+fn check(shape: AttentionShape, q: &[f32], kv: PagedKv<'_>, out: &[f32]) {
     let g = kv.geometry;
     let row_len = shape.heads * g.head_dim;
     assert!(shape.heads > 0, "attention needs heads");
     assert!(shape.heads.is_multiple_of(g.kv_heads), "query heads must share kv heads evenly");
     assert!(q.len().is_multiple_of(row_len), "queries must be whole rows of {row_len}");
     assert_eq!(q.len(), out.len(), "output must have the shape of the queries");
+    assert!(shape.window != Some(0), "a row sees at least itself");
+}
+
+fn check_sequences(
+    shape: AttentionShape,
+    kv: PagedKv<'_>,
+    pages: &[u32],
+    sequences: &[AttentionSequence],
+    values: usize,
+) {
+    let g = kv.geometry;
+    let rows = values / (shape.heads * g.head_dim);
     let mut next = 0;
     for s in sequences {
         assert!(s.first_row >= next, "rows of sequences must ascend without overlap");
         next = s.first_row + s.rows;
-        assert!(next * row_len <= q.len(), "a sequence has more rows than there are queries");
-        let needed = if s.rows == 0 { 0 } else { (s.start + s.rows).div_ceil(g.page_tokens) };
-        assert!(needed <= s.pages.len(), "{needed} pages needed, {} given", s.pages.len());
-        let known = s.pages[..needed].iter().all(|p| (*p as usize) < kv.pages());
+        assert!(next <= rows, "a sequence has more rows than there are queries");
+        if s.rows == 0 {
+            continue;
+        }
+        let needed =
+            shape.first_seen(s.start) / g.page_tokens..(s.start + s.rows).div_ceil(g.page_tokens);
+        let given = s.first_page..s.first_page + s.pages.len();
+        let covered = given.start <= needed.start && needed.end <= given.end;
+        assert!(covered, "pages {needed:?} needed, {given:?} given");
+        let needed = needed.start - s.first_page..needed.end - s.first_page;
+        let known = pages[s.pages.clone()][needed].iter().all(|p| (*p as usize) < kv.pages());
         assert!(known, "a page lies outside the pool of {}", kv.pages());
     }
 }
 
-/// The name of the attention kernel that `path` selects, for logs and metrics.
-///
-/// Heads whose length is no multiple of 8 use the portable kernel on every path.
+/// The name of the attention kernel that runs on `path` for heads of `head_dim` values, for logs
+/// and metrics. The vector kernel takes multiples of 8; the portable one takes all others.
 #[must_use]
-pub fn attention_kernel(path: KernelPath) -> &'static str {
-    match path.resolve() {
+pub fn attention_kernel(path: KernelPath, head_dim: usize) -> &'static str {
+    match segment::chosen(path.resolve(), head_dim) {
         KernelPath::Avx2 => "avx2-attention-256",
         KernelPath::Detect | KernelPath::Reference => "reference-attention-256",
     }

@@ -32,7 +32,8 @@ pub use error::KernelError;
 pub use format::{WeightFormat, dequantize_row};
 pub use linear::{Linear, pack};
 pub use ops::{
-    add, all_finite, argmax, log_sum_exp, rms_norm, rms_norm_in_place, silu_mul, softmax,
+    add, all_finite, argmax, gelu_tanh_mul, log_sum_exp, rms_norm, rms_norm_in_place, scale,
+    silu_mul, softmax,
 };
 pub use pool::ThreadPool;
 pub use rope::{RopeStyle, RopeTable, rope};

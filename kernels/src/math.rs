@@ -169,6 +169,19 @@ vectorised! {
 }
 
 vectorised! {
+    /// `out = gelu(gate) * up`, with the hyperbolic tangent: `1 + tanh(u)` is `2 / (1 + e^-2u)`.
+    pub(crate) fn gelu_tanh_times(gate: &[f32], up: &[f32], out: &mut [f32]) {
+        // 2 sqrt(2 / pi)
+        const SLOPE: f32 = 1.595_769;
+        const CUBIC: f32 = 0.044_715;
+        for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
+            let inner = SLOPE * (g + CUBIC * g * g * g);
+            *o = g / (1.0 + exp(-inner)) * u;
+        }
+    }
+}
+
+vectorised! {
     /// `x = e^(x - shift)`; the sum of the results in double precision, in eight lanes.
     pub(crate) fn exp_shifted(x: &mut [f32], shift: f32) -> f64 {
         let mut lanes = [0.0f64; LANES];

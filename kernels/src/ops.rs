@@ -68,6 +68,36 @@ pub fn silu_mul(gate: &[f32], up: &[f32], rows: usize, out: &mut Activations, po
     });
 }
 
+/// `out = gelu(gate) * up`, where `gelu(g) = g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3)))`;
+/// `out` becomes `rows` rows.
+///
+/// # Panics
+/// When the lengths differ or are not whole rows.
+pub fn gelu_tanh_mul(
+    gate: &[f32],
+    up: &[f32],
+    rows: usize,
+    out: &mut Activations,
+    pool: &ThreadPool,
+) {
+    assert_eq!(gate.len(), up.len(), "gelu_tanh_mul needs equal lengths");
+    assert!(rows > 0 && gate.len().is_multiple_of(rows), "{} values in {rows} rows", gate.len());
+    let out = out.resize(rows, gate.len() / rows);
+    for_each_part(out, pool, |part, out| {
+        let part = part..part + out.len();
+        math::gelu_tanh_times(&gate[part.clone()], &up[part], out);
+    });
+}
+
+/// `x *= factor`.
+pub fn scale(x: &mut [f32], factor: f32, pool: &ThreadPool) {
+    for_each_part(x, pool, |_, x| {
+        for x in x {
+            *x *= factor;
+        }
+    });
+}
+
 /// Calls `body(first index, part)` for parts of `data`.
 fn for_each_part(data: &mut [f32], pool: &ThreadPool, body: impl Fn(usize, &mut [f32]) + Sync) {
     let len = data.len();

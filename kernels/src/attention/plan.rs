@@ -16,18 +16,36 @@ const TILES_PER_THREAD: usize = 4;
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static PLAN: RefCell<Plan> = RefCell::default();
+}
+
+/// Buffers of the calling thread, reused from call to call.
+#[derive(Default)]
+struct Plan {
+    tiles: Vec<Tile>,
+    /// What is computed apart: a tile and one of its segments.
+    parts: Vec<(Tile, usize)>,
+    /// The outcomes of the parts.
+    results: Vec<f32>,
+    sums: Vec<f32>,
+    outs: Vec<f32>,
 }
 
 /// Computes all rows of the call.
 pub(super) fn run(call: &Call<'_>, pool: &ThreadPool) {
-    let tiles = tiles(call);
-    let parts: usize = tiles.iter().map(|t| call.segments(*t)).sum();
+    PLAN.with_borrow_mut(|plan| run_planned(call, plan, pool));
+}
+
+fn run_planned(call: &Call<'_>, plan: &mut Plan, pool: &ThreadPool) {
+    list_tiles(call, &mut plan.tiles);
+    let tiles = plan.tiles.as_slice();
+    let parts: usize = tiles.iter().map(|t| call.segments(*t).len()).sum();
     let cut = pool.threads() > 1
         && tiles.len() < pool.threads() * TILES_PER_THREAD
         && tiles.iter().all(|t| t.rows == 1)
         && parts > tiles.len();
     if cut {
-        run_cut(call, &tiles, parts, pool);
+        run_cut(call, plan, pool);
         return;
     }
     // A tile over a short context is too little to wake a thread for.
@@ -44,8 +62,8 @@ pub(super) fn run(call: &Call<'_>, pool: &ThreadPool) {
 }
 
 /// The tiles of all sequences, in the order of their rows.
-fn tiles(call: &Call<'_>) -> Vec<Tile> {
-    let mut tiles = vec![];
+fn list_tiles(call: &Call<'_>, tiles: &mut Vec<Tile>) {
+    tiles.clear();
     for (sequence, s) in call.sequences.iter().enumerate() {
         for first in (0..s.rows).step_by(call.tile_rows()) {
             let rows = call.tile_rows().min(s.rows - first);
@@ -53,22 +71,24 @@ fn tiles(call: &Call<'_>) -> Vec<Tile> {
             tiles.extend(heads.map(|kv_head| Tile { sequence, first, rows, kv_head }));
         }
     }
-    tiles
 }
 
 /// Computes tiles of single rows segment by segment.
-fn run_cut(call: &Call<'_>, tiles: &[Tile], parts: usize, pool: &ThreadPool) {
+fn run_cut(call: &Call<'_>, plan: &mut Plan, pool: &ThreadPool) {
+    let Plan { tiles, parts, results, sums, outs } = plan;
     let dim = call.kv.geometry().head_dim;
     let queries = call.queries(tiles[0]);
     let part_len = queries * (dim + 2);
-    let mut results = vec![0.0f32; parts * part_len];
-    let work: Vec<(Tile, usize)> =
-        tiles.iter().flat_map(|t| (0..call.segments(*t)).map(|s| (*t, s))).collect();
-    let shared = SharedOut::new(&mut results);
-    pool.parallel_for(parts, 1, |range| {
+    parts.clear();
+    parts.extend(tiles.iter().flat_map(|t| call.segments(*t).map(|s| (*t, s))));
+    results.resize(parts.len() * part_len, 0.0);
+    sums.resize(queries, 0.0);
+    outs.resize(queries * dim, 0.0);
+    let shared = SharedOut::new(results);
+    pool.parallel_for(parts.len(), 1, |range| {
         SCRATCH.with_borrow_mut(|scratch| {
             for part in range {
-                let (tile, segment) = work[part];
+                let (tile, segment) = parts[part];
                 // SAFETY: `parallel_for` hands out each part once.
                 let to = unsafe { shared.slice(part * part_len..(part + 1) * part_len) };
                 call.run_segment(tile, segment, scratch, to);
@@ -76,9 +96,8 @@ fn run_cut(call: &Call<'_>, tiles: &[Tile], parts: usize, pool: &ThreadPool) {
         });
     });
     let mut rest = results.as_mut_slice();
-    let (mut sums, mut outs) = (vec![0.0; queries], vec![0.0; queries * dim]);
     for tile in tiles {
-        let (own, after) = rest.split_at_mut(call.segments(*tile) * part_len);
+        let (own, after) = rest.split_at_mut(call.segments(*tile).len() * part_len);
         rest = after;
         let (whole, next) = own.split_at_mut(part_len);
         for part in next.chunks_exact(part_len) {
@@ -92,6 +111,6 @@ fn run_cut(call: &Call<'_>, tiles: &[Tile], parts: usize, pool: &ThreadPool) {
             outs[i * dim..(i + 1) * dim].copy_from_slice(&query[2..]);
         }
         // SAFETY: all workers are done.
-        unsafe { call.store(*tile, &sums, &outs) };
+        unsafe { call.store(*tile, sums, outs) };
     }
 }

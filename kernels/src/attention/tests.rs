@@ -19,6 +19,7 @@ struct Case {
     pages: Vec<u32>,
     q: Vec<f32>,
     tokens: usize,
+    window: Option<usize>,
 }
 
 impl Case {
@@ -46,10 +47,24 @@ impl Case {
         let mut pages: Vec<u32> = (0..count as u32).filter(|p| *p as usize != last).collect();
         pages.truncate(tokens.div_ceil(page_tokens));
         pages.reverse();
-        let mut case =
-            Self { heads, geometry, pool, pages, q: values(tokens * heads * head_dim, 2), tokens };
+        let q = values(tokens * heads * head_dim, 2);
+        let mut case = Self { heads, geometry, pool, pages, q, tokens, window: None };
         case.poison_unused();
         case
+    }
+
+    fn with_window(mut self, window: Option<usize>) -> Self {
+        self.window = window;
+        self
+    }
+
+    fn shape(&self, path: KernelPath) -> AttentionShape {
+        AttentionShape { heads: self.heads, scale: self.scale(), window: self.window, path }
+    }
+
+    /// The first position that the row of `position` sees.
+    fn first_seen(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
     fn poison_unused(&mut self) {
@@ -81,11 +96,22 @@ impl Case {
     fn run(&self, path: KernelPath, start: usize, rows: usize, pool: &ThreadPool) -> Vec<f32> {
         let q = &self.q[start * self.row_len()..(start + rows) * self.row_len()];
         let mut out = vec![0.0; q.len()];
-        let shape = AttentionShape { heads: self.heads, scale: self.scale(), path };
-        let sequence = AttentionSequence { first_row: 0, rows, start, pages: &self.pages };
         let kv = PagedKv::new(&self.pool, self.geometry);
-        paged_attention(shape, q, kv, &[sequence], &mut out, pool);
+        let sequence = self.sequence(0, rows, start);
+        paged_attention(self.shape(path), q, kv, &self.pages, &[sequence], &mut out, pool);
         out
+    }
+
+    /// Refers to as few of the case's pages as the rows need.
+    fn sequence(&self, first_row: usize, rows: usize, start: usize) -> AttentionSequence {
+        let first_page = self.first_seen(start) / self.geometry.page_tokens;
+        AttentionSequence {
+            first_row,
+            rows,
+            start,
+            first_page,
+            pages: first_page..self.pages.len(),
+        }
     }
 
     /// The same in f64, naively.
@@ -98,7 +124,7 @@ impl Case {
             &self.pool[page + slot * g.head_dim..][..g.head_dim]
         };
         let q = &self.q[(row * self.heads + head) * g.head_dim..][..g.head_dim];
-        let weights: Vec<f64> = (0..=row)
+        let weights: Vec<f64> = (self.first_seen(row)..=row)
             .map(|p| {
                 let key = plane(p, g.key_offset);
                 let dot: f64 = q.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
@@ -107,7 +133,7 @@ impl Case {
             .collect();
         let sum: f64 = weights.iter().sum();
         let mut out = vec![0.0; g.head_dim];
-        for (p, w) in weights.iter().enumerate() {
+        for (p, w) in (self.first_seen(row)..).zip(&weights) {
             let value = plane(p, g.value_offset);
             out.iter_mut().zip(value).for_each(|(o, v)| *o += w / sum * f64::from(*v));
         }
@@ -131,11 +157,24 @@ const CASES: [(usize, usize, usize, usize, usize); 8] = [
     (5, 1, 24, 5, 13),
 ];
 
+/// Shorter than a page, around a page, around a segment, and beyond any context here.
+const WINDOWS: [Option<usize>; 7] =
+    [Some(1), Some(5), Some(16), Some(33), Some(255), Some(257), Some(1000)];
+
+/// Every case without a window, and a few with each.
+fn cases() -> impl Iterator<Item = Case> {
+    let case = |(heads, kv_heads, dim, page, tokens)| Case::new(heads, kv_heads, dim, page, tokens);
+    let windowed = [CASES[1], CASES[2], CASES[4], CASES[6], (4, 1, 256, 16, 290)];
+    let windowed = move |window| windowed.map(|numbers| case(numbers).with_window(window));
+    CASES.into_iter().map(case).chain(WINDOWS.into_iter().flat_map(windowed))
+}
+
 #[test]
 fn matches_a_naive_f64_version() {
     let pool = ThreadPool::new(2);
-    for (heads, kv_heads, dim, page, tokens) in CASES {
-        let case = Case::new(heads, kv_heads, dim, page, tokens);
+    for case in cases() {
+        let (heads, dim, tokens, window) =
+            (case.heads, case.geometry.head_dim, case.tokens, case.window);
         for path in PATHS {
             let got = case.run(path, 0, tokens, &pool);
             for row in (0..tokens).step_by(7).chain([tokens - 1]) {
@@ -143,7 +182,8 @@ fn matches_a_naive_f64_version() {
                     let got = &got[(row * heads + head) * dim..][..dim];
                     for (got, want) in got.iter().zip(case.exact(row, head)) {
                         let error = (f64::from(*got) - want).abs();
-                        assert!(error < 3e-6, "{path} {heads}x{dim} row {row}: {error}");
+                        let what = format!("{path} {heads}x{dim}, {window:?}, row {row}");
+                        assert!(error < 3e-6, "{what}: {error}");
                     }
                 }
             }
@@ -152,10 +192,59 @@ fn matches_a_naive_f64_version() {
 }
 
 #[test]
+fn a_window_that_sees_everything_changes_nothing() {
+    let pool = ThreadPool::new(2);
+    for numbers in [CASES[1], CASES[6]] {
+        let whole = Case::new(numbers.0, numbers.1, numbers.2, numbers.3, numbers.4);
+        let windowed = Case::new(numbers.0, numbers.1, numbers.2, numbers.3, numbers.4)
+            .with_window(Some(whole.tokens));
+        for path in PATHS {
+            let expect = bits(&whole.run(path, 0, whole.tokens, &pool));
+            assert!(bits(&windowed.run(path, 0, whole.tokens, &pool)) == expect);
+        }
+    }
+}
+
+/// Pages that no row of a call sees hold rubbish and are not in its list.
+#[test]
+fn nothing_outside_the_window_is_read() {
+    let pool = ThreadPool::new(2);
+    for window in [1, 16, 40, 300] {
+        let mut case = Case::new(4, 2, 32, 16, 600).with_window(Some(window));
+        for path in PATHS {
+            let whole = bits(&case.run(path, 0, 600, &pool));
+            for start in [0, 15, 40, 300, 310, 599] {
+                let kept = case.pool.clone();
+                let seen = case.first_seen(start);
+                for position in 0..seen {
+                    poison(&mut case, position);
+                }
+                let rows = 600 - start;
+                let got = bits(&case.run(path, start, rows, &pool));
+                assert!(got == whole[start * 128..], "{path} window {window} from {start}");
+                case.pool = kept;
+            }
+        }
+    }
+}
+
+fn poison(case: &mut Case, position: usize) {
+    let g = case.geometry;
+    let page = case.pages[position / g.page_tokens] as usize * g.page_stride;
+    for plane in [g.key_offset, g.value_offset] {
+        for head in 0..g.kv_heads {
+            let slot = head * g.page_tokens + position % g.page_tokens;
+            case.pool[page + plane + slot * g.head_dim..][..g.head_dim].fill(f32::NAN);
+        }
+    }
+}
+
+#[test]
 fn chunks_and_threads_do_not_change_a_bit() {
     let pools = [1, 2, 3, 4].map(ThreadPool::new);
-    for (heads, kv_heads, dim, page, tokens) in CASES {
-        let case = Case::new(heads, kv_heads, dim, page, tokens);
+    for case in cases() {
+        let (heads, dim, tokens, window) =
+            (case.heads, case.geometry.head_dim, case.tokens, case.window);
         for path in PATHS {
             let whole = bits(&case.run(path, 0, tokens, &pools[0]));
             for (chunk, threads) in [(1, 1), (1, 2), (3, 2), (16, 3), (255, 2), (257, 4)] {
@@ -165,7 +254,8 @@ fn chunks_and_threads_do_not_change_a_bit() {
                     let rows = chunk.min(tokens - start);
                     got.extend(bits(&case.run(path, start, rows, pool)));
                 }
-                assert!(got == whole, "{path} {heads}x{dim}, chunks of {chunk}, {threads} threads");
+                let what = format!("{path} {heads}x{dim}, window {window:?}");
+                assert!(got == whole, "{what}, chunks of {chunk}, {threads} threads");
             }
         }
     }
@@ -173,14 +263,17 @@ fn chunks_and_threads_do_not_change_a_bit() {
 
 #[test]
 fn sequences_of_a_batch_do_not_touch_each_other() {
-    let case = Case::new(9, 3, 64, 16, 400);
+    for window in [None, Some(30), Some(260)] {
+        check_a_batch(&Case::new(9, 3, 64, 16, 400).with_window(window));
+    }
+}
+
+fn check_a_batch(case: &Case) {
     let len = case.row_len();
     let kv = PagedKv::new(&case.pool, case.geometry);
-    let pages = &case.pages;
     // A decode row far along, a prefill chunk, nothing, a row that is not used, and a first token.
     let plan = [(0, 1, 390), (1, 20, 250), (21, 0, 0), (22, 1, 0)];
-    let sequences =
-        plan.map(|(first_row, rows, start)| AttentionSequence { first_row, rows, start, pages });
+    let sequences = plan.map(|(first_row, rows, start)| case.sequence(first_row, rows, start));
     let one = ThreadPool::new(1);
     let mut q = vec![f32::NAN; 23 * len];
     for (first, rows, start) in plan {
@@ -188,11 +281,10 @@ fn sequences_of_a_batch_do_not_touch_each_other() {
         q[first * len..(first + rows) * len].copy_from_slice(from);
     }
     for path in PATHS {
-        let shape = AttentionShape { heads: 9, scale: case.scale(), path };
         for threads in 1..=4 {
             let mut out = vec![7.0; q.len()];
             let pool = ThreadPool::new(threads);
-            paged_attention(shape, &q, kv, &sequences, &mut out, &pool);
+            paged_attention(case.shape(path), &q, kv, &case.pages, &sequences, &mut out, &pool);
             for (first, rows, start) in plan {
                 let alone = bits(&case.run(path, start, rows, &one));
                 assert_eq!(bits(&out[first * len..(first + rows) * len]), alone);
@@ -220,23 +312,37 @@ fn a_query_that_is_not_a_number_spoils_only_its_own_head() {
 
 #[test]
 fn missing_and_unknown_pages_are_refused() {
-    let case = Case::new(2, 1, 8, 4, 10);
+    let case = Case::new(2, 1, 8, 4, 10).with_window(Some(6));
     let kv = PagedKv::new(&case.pool, case.geometry);
-    let shape = AttentionShape { heads: 2, scale: 1.0, path: KernelPath::Detect };
-    let attempt = |pages: &[u32], rows| {
-        let sequence = AttentionSequence { first_row: 0, rows, start: 0, pages };
+    let shape = case.shape(KernelPath::Detect);
+    let attempt = |pages: &[u32], first_page, rows, start| {
+        let pages_of = 0..pages.len();
+        let sequence = AttentionSequence { first_row: 0, rows, start, first_page, pages: pages_of };
         let mut out = vec![0.0; 16 * 4];
         let run = || {
             let pool = ThreadPool::new(1);
-            paged_attention(shape, &[0.5; 16 * 4], kv, &[sequence], &mut out, &pool);
+            paged_attention(shape, &[0.5; 16 * 4], kv, pages, &[sequence], &mut out, &pool);
         };
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_ok()
     };
-    assert!(attempt(&case.pages, 4));
-    assert!(attempt(&[], 0));
-    assert!(!attempt(&[], 4));
-    assert!(!attempt(&[99], 4));
-    assert!(!attempt(&case.pages, 5));
+    assert!(attempt(&case.pages, 0, 4, 0));
+    assert!(attempt(&[], 0, 0, 0));
+    assert!(!attempt(&[], 0, 4, 0));
+    assert!(!attempt(&[99], 0, 4, 0));
+    assert!(!attempt(&case.pages, 0, 5, 0), "more rows than queries");
+    // Position 9 sees 4 to 9; position 8 sees 3, which lies on the first page.
+    assert!(attempt(&case.pages[1..], 1, 1, 9));
+    assert!(!attempt(&case.pages[1..], 1, 1, 8));
+    assert!(!attempt(&case.pages[1..2], 1, 1, 9));
     let mut none = [];
-    paged_attention(shape, &[], kv, &[], &mut none, &ThreadPool::new(2));
+    paged_attention(shape, &[], kv, &[], &[], &mut none, &ThreadPool::new(2));
+}
+
+#[test]
+fn the_kernel_is_named_by_what_runs() {
+    assert_eq!(attention_kernel(KernelPath::Reference, 64), "reference-attention-256");
+    assert_eq!(attention_kernel(KernelPath::Detect, 20), "reference-attention-256");
+    if KernelPath::Detect.resolve() == KernelPath::Avx2 {
+        assert_eq!(attention_kernel(KernelPath::Detect, 64), "avx2-attention-256");
+    }
 }

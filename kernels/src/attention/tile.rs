@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::segment::{Partial, SEGMENT, Segment, attend, merge};
+use super::segment::{Partial, SEGMENT, Seen, Segment, attend, merge};
 use super::{AttentionSequence, AttentionShape, PagedKv};
 use crate::buffer::SharedOut;
 use crate::math;
@@ -15,7 +15,8 @@ pub(super) struct Call<'a> {
     pub(super) shape: AttentionShape,
     pub(super) q: &'a [f32],
     pub(super) kv: PagedKv<'a>,
-    pub(super) sequences: &'a [AttentionSequence<'a>],
+    pub(super) pages: &'a [u32],
+    pub(super) sequences: &'a [AttentionSequence],
     pub(super) out: SharedOut<'a, f32>,
 }
 
@@ -33,7 +34,9 @@ pub(super) struct Tile {
 #[derive(Default)]
 pub(super) struct Scratch {
     q: Vec<f32>,
-    counts: Vec<usize>,
+    seen: Vec<Seen>,
+    /// Whether `whole` holds something of the query.
+    begun: Vec<bool>,
     scores: Vec<f32>,
     part: Partial,
     whole: Partial,
@@ -55,10 +58,10 @@ impl Call<'_> {
         tile.rows * self.group()
     }
 
-    /// Segments that the tile's last row sees.
-    pub(super) fn segments(&self, tile: Tile) -> usize {
-        let s = &self.sequences[tile.sequence];
-        (s.start + tile.first + tile.rows).div_ceil(SEGMENT)
+    /// Segments that the tile's rows see something of.
+    pub(super) fn segments(&self, tile: Tile) -> Range<usize> {
+        let first = self.sequences[tile.sequence].start + tile.first;
+        self.shape.first_seen(first) / SEGMENT..(first + tile.rows).div_ceil(SEGMENT)
     }
 
     /// Where the queries of row `row` of the tile start, in `q` and in `out`.
@@ -76,17 +79,23 @@ impl Call<'_> {
     pub(super) unsafe fn run(&self, tile: Tile, scratch: &mut Scratch) {
         let dim = self.kv.geometry().head_dim;
         self.load_queries(tile, scratch);
-        for segment in 0..self.segments(tile) {
+        for segment in self.segments(tile) {
             self.segment(tile, segment, scratch);
-            if segment == 0 {
-                std::mem::swap(&mut scratch.part, &mut scratch.whole);
+            let Scratch { seen, begun, part, whole, .. } = &mut *scratch;
+            if begun.is_empty() {
+                std::mem::swap(part, whole);
+                begun.extend(seen.iter().map(|seen| !seen.is_empty()));
                 continue;
             }
-            let Scratch { counts, part, whole, .. } = &mut *scratch;
-            for i in (0..counts.len()).filter(|i| counts[*i] > 0) {
+            for i in (0..seen.len()).filter(|i| !seen[*i].is_empty()) {
                 let at = i * dim..(i + 1) * dim;
-                let to = (&mut whole.max[i], &mut whole.sum[i], &mut whole.out[at.clone()]);
-                merge(to, (part.max[i], part.sum[i], &part.out[at]));
+                if std::mem::replace(&mut begun[i], true) {
+                    let to = (&mut whole.max[i], &mut whole.sum[i], &mut whole.out[at.clone()]);
+                    merge(to, (part.max[i], part.sum[i], &part.out[at]));
+                } else {
+                    (whole.max[i], whole.sum[i]) = (part.max[i], part.sum[i]);
+                    whole.out[at.clone()].copy_from_slice(&part.out[at]);
+                }
             }
         }
         let whole = &scratch.whole;
@@ -141,6 +150,7 @@ impl Call<'_> {
             math::scale_to(&self.q[self.place(tile, row)], self.shape.scale, to);
         }
         scratch.scores.resize(queries * SEGMENT, 0.0);
+        scratch.begun.clear();
         scratch.part.resize(queries, dim);
         scratch.whole.resize(queries, dim);
     }
@@ -150,28 +160,35 @@ impl Call<'_> {
         let geometry = self.kv.geometry();
         let s = &self.sequences[tile.sequence];
         let first = segment * SEGMENT;
-        let end = (s.start + tile.first + tile.rows).min(first + SEGMENT);
+        let row = s.start + tile.first;
+        let end = (row + tile.rows).min(first + SEGMENT);
         let mut keys = [0; SEGMENT];
-        let mut position = first;
+        let start = self.shape.first_seen(row).max(first);
+        let mut position = start;
         while position < end {
             let (page, offset) = (position / geometry.page_tokens, position % geometry.page_tokens);
             let run = (geometry.page_tokens - offset).min(end - position);
-            let mut at = self.kv.keys_at(s.pages[page], tile.kv_head) + offset * geometry.head_dim;
+            let page = self.pages[s.pages.start + page - s.first_page];
+            let mut at = self.kv.keys_at(page, tile.kv_head) + offset * geometry.head_dim;
             for key in &mut keys[position - first..position - first + run] {
                 *key = at;
                 at += geometry.head_dim;
             }
             position += run;
         }
-        scratch.counts.clear();
-        for row in 0..tile.rows {
-            let seen = (s.start + tile.first + row + 1).clamp(first, end) - first;
-            scratch.counts.extend(std::iter::repeat_n(seen, self.group()));
+        // Positions before the first that is seen have no page.
+        let known = keys[start - first];
+        keys[..start - first].fill(known);
+        scratch.seen.clear();
+        for row in row..row + tile.rows {
+            let inside = |position: usize| position.clamp(first, end) - first;
+            let seen = Seen { start: inside(self.shape.first_seen(row)), end: inside(row + 1) };
+            scratch.seen.extend(std::iter::repeat_n(seen, self.group()));
         }
         let work = Segment {
             dim: geometry.head_dim,
             q: &scratch.q,
-            counts: &scratch.counts,
+            seen: &scratch.seen,
             pool: self.kv.pool,
             keys: &keys[..end - first],
             to_value: geometry.value_offset.wrapping_sub(geometry.key_offset),

@@ -5,8 +5,9 @@
 //! a tile.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
-use crate::attention::segment::{Partial, SEGMENT, Segment};
+use crate::attention::segment::{Partial, SEGMENT, Seen, Segment};
 use crate::math;
 
 /// Keys that are multiplied at a time.
@@ -25,30 +26,31 @@ const VALUES: usize = 64;
 pub(crate) unsafe fn attend(s: &Segment<'_>, scores: &mut [f32], part: &mut Partial) {
     // SAFETY: the caller's promise.
     unsafe { score_all(s, scores) };
-    let rows = scores.chunks_exact_mut(SEGMENT).zip(s.counts);
-    for (i, (scores, count)) in rows.enumerate() {
-        (part.max[i], part.sum[i]) = exponentials(scores, *count);
+    let rows = scores.chunks_exact_mut(SEGMENT).zip(s.seen);
+    for (i, (scores, seen)) in rows.enumerate() {
+        (part.max[i], part.sum[i]) = exponentials(scores, *seen);
     }
     part.out.fill(0.0);
     // SAFETY: the caller's promise.
     unsafe { weigh_all(s, scores, &mut part.out) };
 }
 
-/// Scores of every query against the keys that it sees; some beyond those are written as well.
+/// Scores of every query against the keys that it sees; some around those are written as well.
 ///
 /// # Safety
 /// As [`attend`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn score_all(s: &Segment<'_>, scores: &mut [f32]) {
-    let queries = s.counts.len();
-    for first in (0..s.keys.len()).step_by(KEYS) {
+    let Some(least) = s.seen.first() else { return };
+    for first in (least.start / KEYS * KEYS..s.keys.len()).step_by(KEYS) {
         // Beyond the last key it is repeated; those scores are not used.
         let mut keys = [s.pool.as_ptr(); KEYS];
         for (i, key) in keys.iter_mut().enumerate() {
             *key = s.key((first + i).min(s.keys.len() - 1)).as_ptr();
         }
-        // Counts ascend: only the later queries see this far.
-        let mut query = s.counts.partition_point(|count| *count <= first);
+        // What queries see ascends: some end before these keys, some begin after them.
+        let mut query = s.seen.partition_point(|seen| seen.end <= first);
+        let queries = s.seen.partition_point(|seen| seen.start < first + KEYS);
         while query < queries {
             let rows = tile(queries - query);
             let at = query * SEGMENT + first;
@@ -102,20 +104,23 @@ unsafe fn score<const R: usize>(q: *const f32, keys: [*const f32; KEYS], dim: us
     }
 }
 
-/// Turns the first `count` scores into e^(score - max); returns the maximum and the sum.
+/// Turns the scores of what is `seen` into e^(score - max); returns the maximum and the sum.
+///
+/// A position keeps its lane wherever the window begins, and positions outside add nothing.
 #[target_feature(enable = "avx2,fma")]
-fn exponentials(scores: &mut [f32], count: usize) -> (f32, f32) {
-    let whole = count.next_multiple_of(8).min(scores.len());
-    scores[count..whole].fill(f32::NEG_INFINITY);
+fn exponentials(scores: &mut [f32], seen: Seen) -> (f32, f32) {
+    let whole = seen.start / 8 * 8..seen.end.next_multiple_of(8).min(scores.len());
+    scores[whole.start..seen.start].fill(f32::NEG_INFINITY);
+    scores[seen.end..whole.end].fill(f32::NEG_INFINITY);
     let mut lanes = [f32::NEG_INFINITY; 8];
-    for chunk in scores[..whole].as_chunks::<8>().0 {
+    for chunk in scores[whole.clone()].as_chunks::<8>().0 {
         for (lane, v) in lanes.iter_mut().zip(chunk) {
             *lane = if *v > *lane { *v } else { *lane };
         }
     }
     let max = lanes.iter().fold(f32::NEG_INFINITY, |a, b| if *b > a { *b } else { a });
     let mut sums = [0.0f32; 8];
-    for chunk in scores[..whole].as_chunks_mut::<8>().0 {
+    for chunk in scores[whole].as_chunks_mut::<8>().0 {
         for (sum, v) in sums.iter_mut().zip(chunk) {
             *v = math::exp(*v - max);
             *sum += *v;
@@ -130,30 +135,63 @@ fn exponentials(scores: &mut [f32], count: usize) -> (f32, f32) {
 /// As [`attend`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn weigh_all(s: &Segment<'_>, scores: &[f32], out: &mut [f32]) {
-    let queries = s.counts.len();
-    for first in (0..s.keys.len()).step_by(VALUES) {
+    let Some(least) = s.seen.first() else { return };
+    for first in (least.start / VALUES * VALUES..s.keys.len()).step_by(VALUES) {
         let last = s.keys.len().min(first + VALUES);
-        let mut query = s.counts.partition_point(|count| *count <= first);
+        let mut query = s.seen.partition_point(|seen| seen.end <= first);
+        let queries = s.seen.partition_point(|seen| seen.start < last);
         while query < queries {
             let rows = tile(queries - query);
-            // All of the tile see the positions that its first query sees; each of the others goes
-            // on alone from there, so that the order of its sum stays the same.
-            let shared = s.counts[query].min(last);
-            // SAFETY: the positions exist; `rows` queries with outputs follow.
-            unsafe {
-                match rows {
-                    1 => weigh::<1>(s, scores, query, first..shared, out),
-                    2 => weigh::<2>(s, scores, query, first..shared, out),
-                    _ => weigh::<QUERIES>(s, scores, query, first..shared, out),
-                }
-                for query in query + 1..query + rows {
-                    let own = shared..s.counts[query].min(last);
-                    if !own.is_empty() {
-                        weigh::<1>(s, scores, query, own, out);
-                    }
-                }
-            }
+            // SAFETY: the caller's promise; `rows` queries follow.
+            unsafe { weigh_tile(s, scores, query..query + rows, first..last, out) };
             query += rows;
+        }
+    }
+}
+
+/// Adds the weighted values of `block` to the outputs of up to `QUERIES` queries, each of which
+/// sees some of it.
+///
+/// # Safety
+/// As [`attend`]; the positions and the queries exist.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn weigh_tile(
+    s: &Segment<'_>,
+    scores: &[f32],
+    queries: Range<usize>,
+    block: Range<usize>,
+    out: &mut [f32],
+) {
+    // All see the positions from where the last one begins to where the first one ends. Before and
+    // after those each goes on alone, so that the order of its sum stays the same.
+    let own = |query: usize| {
+        let seen = s.seen[query];
+        seen.start.max(block.start)..seen.end.min(block.end)
+    };
+    let shared = own(queries.end - 1).start..own(queries.start).end;
+    let shared = shared.start..shared.end.max(shared.start);
+    for query in queries.clone() {
+        let before = own(query).start..own(query).end.min(shared.start);
+        if !before.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { weigh::<1>(s, scores, query, before, out) };
+        }
+    }
+    if !shared.is_empty() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match queries.len() {
+                1 => weigh::<1>(s, scores, queries.start, shared.clone(), out),
+                2 => weigh::<2>(s, scores, queries.start, shared.clone(), out),
+                _ => weigh::<QUERIES>(s, scores, queries.start, shared.clone(), out),
+            }
+        }
+    }
+    for query in queries {
+        let after = own(query).start.max(shared.end)..own(query).end;
+        if !after.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { weigh::<1>(s, scores, query, after, out) };
         }
     }
 }
@@ -167,7 +205,7 @@ unsafe fn weigh<const R: usize>(
     s: &Segment<'_>,
     scores: &[f32],
     query: usize,
-    positions: std::ops::Range<usize>,
+    positions: Range<usize>,
     out: &mut [f32],
 ) {
     let weights = &scores[query * SEGMENT..(query + R) * SEGMENT];
@@ -193,7 +231,7 @@ unsafe fn weigh<const R: usize>(
 #[target_feature(enable = "avx2,fma")]
 unsafe fn weigh_part<const R: usize, const V: usize>(
     s: &Segment<'_>,
-    positions: std::ops::Range<usize>,
+    positions: Range<usize>,
     weights: &[f32],
     at: usize,
     out: &mut [f32],

@@ -57,6 +57,30 @@ fn silu_and_add_match_f64() {
 }
 
 #[test]
+fn gelu_matches_f64() {
+    let (gate, up) = (values(40_000, 7), values(40_000, 8));
+    let gate: Vec<f32> = gate.iter().map(|g| g * 12.0).collect();
+    let pool = ThreadPool::new(2);
+    let mut out = Activations::new();
+    gelu_tanh_mul(&gate, &up, 8, &mut out, &pool);
+    assert_eq!((out.rows(), out.features()), (8, 5000));
+    for ((got, g), u) in out.as_slice().iter().zip(&gate).zip(&up) {
+        let (g, u) = (f64::from(*g), f64::from(*u));
+        let inner = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044_715 * g.powi(3));
+        let want = 0.5 * g * (1.0 + inner.tanh()) * u;
+        assert!((f64::from(*got) - want).abs() <= 1e-6 * want.abs().max(1.0), "gelu({g}) {u}");
+    }
+    let mut extremes = Activations::new();
+    let gate = [-1e30, 1e30, 0.0, f32::NAN];
+    gelu_tanh_mul(&gate, &[1.0; 4], 1, &mut extremes, &pool);
+    assert_eq!(extremes.as_slice()[..3], [-0.0, 1e30, 0.0]);
+    assert!(extremes.as_slice()[3].is_nan());
+    let mut scaled = up.clone();
+    scale(&mut scaled, 8.5, &pool);
+    assert!(scaled.iter().zip(&up).all(|(scaled, x)| *scaled == x * 8.5));
+}
+
+#[test]
 fn argmax_takes_the_lowest_of_equals_and_refuses_nan() {
     assert_eq!(argmax(&[]), None);
     assert_eq!(argmax(&[f32::NEG_INFINITY]), Some(0));

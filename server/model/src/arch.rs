@@ -1,14 +1,17 @@
 //! Architectures: which tensors they are made of and how they compute.
 //!
-//! Llama and Qwen3 are one decoder with an optional norm on the heads. This module knows kernels
-//! and tensors; it opens no files and decides nothing about batches.
+//! Llama, Qwen3 and Gemma 3 are one decoder: some norms are optional, and some layers may see a
+//! sliding window. This module knows kernels and tensors; it opens no files and decides nothing
+//! about batches.
 
 mod decoder;
+mod pools;
 mod rope;
 mod tensors;
 
 pub use decoder::Progress;
 pub(crate) use decoder::{Decoder, NoTrace, Packing, Trace};
+pub(crate) use pools::{layout as kv_layout, specs as pool_specs};
 pub use tensors::TensorsError;
 pub(crate) use tensors::{Naming, check as check_tensors};
 

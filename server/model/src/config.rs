@@ -22,18 +22,46 @@ pub enum Architecture {
     Llama,
     /// Qwen3, dense: Llama with an RMS norm on each query and key head.
     Qwen3,
+    /// Gemma 3, text only: layers that see a window between those that see everything, norms
+    /// before and after each block and on each query and key head, a GELU gate.
+    Gemma3,
 }
 
 impl Architecture {
     /// All of them, as error messages list them.
-    pub const SUPPORTED: &str = "llama, qwen3";
+    pub const SUPPORTED: &str = "llama, qwen3, gemma3";
 
-    /// The name used in GGUF files and in `model_type`.
+    /// The name used in GGUF files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Llama => "llama",
             Self::Qwen3 => "qwen3",
+            Self::Gemma3 => "gemma3",
+        }
+    }
+
+    /// Whether query and key heads have an RMS norm.
+    pub(crate) const fn has_head_norms(self) -> bool {
+        match self {
+            Self::Llama => false,
+            Self::Qwen3 | Self::Gemma3 => true,
+        }
+    }
+
+    /// Whether what a block adds is normed before it is added.
+    pub(crate) const fn has_post_norms(self) -> bool {
+        match self {
+            Self::Llama | Self::Qwen3 => false,
+            Self::Gemma3 => true,
+        }
+    }
+
+    /// What the gate of the MLP goes through.
+    pub(crate) const fn activation(self) -> Activation {
+        match self {
+            Self::Llama | Self::Qwen3 => Activation::Silu,
+            Self::Gemma3 => Activation::GeluTanh,
         }
     }
 
@@ -41,6 +69,7 @@ impl Architecture {
         match name {
             "llama" => Some(Self::Llama),
             "qwen3" => Some(Self::Qwen3),
+            "gemma3" => Some(Self::Gemma3),
             _ => None,
         }
     }
@@ -50,6 +79,15 @@ impl fmt::Display for Architecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// The activation of an MLP's gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Activation {
+    /// `x / (1 + e^-x)`.
+    Silu,
+    /// GELU by a hyperbolic tangent.
+    GeluTanh,
 }
 
 /// Which two numbers of a head rotary embedding turns together.
@@ -66,6 +104,11 @@ pub enum RopePairs {
 pub enum RopeScaling {
     /// Not at all.
     Default,
+    /// All wavelengths are stretched.
+    Linear {
+        /// By so much.
+        factor: f64,
+    },
     /// Llama 3: long wavelengths are stretched by `factor`, short ones kept, between them blended.
     Llama3 {
         /// How much the longest are stretched.
@@ -77,6 +120,19 @@ pub enum RopeScaling {
         /// The context that the unscaled model was trained with.
         original_context: f64,
     },
+}
+
+/// Layers that see a sliding window only.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sliding {
+    /// Positions that a token sees in such a layer, its own included; at least 1.
+    pub window: usize,
+    /// Which layers those are: one entry per layer. At least one is, and one is not.
+    pub layers: Vec<bool>,
+    /// Base of their rotary frequencies.
+    pub rope_theta: f64,
+    /// The scaling of those.
+    pub rope_scaling: RopeScaling,
 }
 
 /// A model's dimensions and constants.
@@ -102,10 +158,18 @@ pub struct ModelConfig {
     pub max_context: usize,
     /// Added to the mean square in RMS norms.
     pub rms_eps: f32,
-    /// Base of the rotary frequencies.
+    /// Scores of attention are multiplied with it.
+    pub attention_scale: f32,
+    /// What the embedding's rows are multiplied with, if anything.
+    pub embedding_scale: Option<f32>,
+    /// Added to the stored weights of RMS norms: 1 where files store the difference from 1.
+    pub norm_offset: f32,
+    /// Base of the rotary frequencies, of layers that see everything.
     pub rope_theta: f64,
     /// Their scaling.
     pub rope_scaling: RopeScaling,
+    /// The layers that do not see everything, where there are any.
+    pub sliding: Option<Sliding>,
     /// Their pairing.
     pub rope_pairs: RopePairs,
     /// Whether the LM head is the embedding.
@@ -179,12 +243,37 @@ struct Draft {
     vocab: u64,
     max_context: u64,
     rms_eps: f64,
-    rope_theta: f64,
-    rope_scaling: RopeScaling,
+    /// Scores are divided by the root of it; of the head's size where the file says nothing.
+    attention_scalar: Option<f64>,
+    norm_offset: f32,
+    rope: Rope,
+    sliding: Option<SlidingDraft>,
     rope_pairs: RopePairs,
     tied: bool,
     bos: Option<u64>,
     eos: Vec<u64>,
+}
+
+/// The rotary parameters of some layers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Rope {
+    theta: f64,
+    scaling: RopeScaling,
+}
+
+/// [`Sliding`] before its number of layers is known to be sensible.
+struct SlidingDraft {
+    window: u64,
+    layers: SlidingLayers,
+    rope: Rope,
+}
+
+/// Which layers see a window.
+enum SlidingLayers {
+    /// All but every so many-th.
+    AllBut(u64),
+    /// One entry per layer.
+    Listed(Vec<bool>),
 }
 
 impl Draft {
@@ -225,9 +314,24 @@ impl Draft {
         if !(self.rms_eps >= 0.0 && self.rms_eps < 1.0) {
             return Err(ConfigError::invalid("rms_norm_eps", self.rms_eps, "0 to 1"));
         }
-        if !(self.rope_theta >= 1.0 && self.rope_theta.is_finite()) {
-            return Err(ConfigError::invalid("rope_theta", self.rope_theta, "at least 1"));
+        let ropes = [Some(self.rope), self.sliding.as_ref().map(|sliding| sliding.rope)];
+        for Rope { theta, .. } in ropes.into_iter().flatten() {
+            if !(theta >= 1.0 && theta.is_finite()) {
+                return Err(ConfigError::invalid("rope_theta", theta, "at least 1"));
+            }
         }
+        let attention_scale = match self.attention_scalar {
+            None => 1.0 / (head_dim as f32).sqrt(),
+            Some(scalar) if scalar > 0.0 && scalar.is_finite() => scalar.powf(-0.5) as f32,
+            Some(scalar) => {
+                let field = "query_pre_attn_scalar";
+                return Err(ConfigError::invalid(field, scalar, "a positive number"));
+            }
+        };
+        let sliding = match self.sliding {
+            Some(sliding) => sliding.check(self.layers)?,
+            None => None,
+        };
         let token = |field: &str, id: u64| match u32::try_from(id) {
             Ok(small) if id < self.vocab => Ok(TokenId(small)),
             _ => Err(ConfigError::invalid(field, id, format!("below {} tokens", self.vocab))),
@@ -243,13 +347,56 @@ impl Draft {
             vocab: self.vocab as usize,
             max_context: self.max_context as usize,
             rms_eps: self.rms_eps as f32,
-            rope_theta: self.rope_theta,
-            rope_scaling: self.rope_scaling,
+            attention_scale,
+            embedding_scale: match self.architecture {
+                Architecture::Llama | Architecture::Qwen3 => None,
+                Architecture::Gemma3 => Some((self.hidden as f64).sqrt() as f32),
+            },
+            norm_offset: self.norm_offset,
+            rope_theta: self.rope.theta,
+            rope_scaling: self.rope.scaling,
+            sliding,
             rope_pairs: self.rope_pairs,
             tied: self.tied,
             bos: self.bos.map(|id| token("bos_token_id", id)).transpose()?,
             eos: self.eos.iter().map(|id| token("eos_token_id", *id)).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl SlidingDraft {
+    /// `None` where no layer sees a window after all.
+    fn check(self, layers: u64) -> Result<Option<Sliding>, ConfigError> {
+        let flags = match self.layers {
+            SlidingLayers::AllBut(0) => {
+                return Err(ConfigError::invalid("sliding_window_pattern", 0, "at least 1"));
+            }
+            SlidingLayers::AllBut(period) => {
+                (1..=layers).map(|number| !number.is_multiple_of(period)).collect()
+            }
+            SlidingLayers::Listed(flags) => flags,
+        };
+        if flags.len() as u64 != layers {
+            let expected = format!("{layers}, as many as layers");
+            return Err(ConfigError::invalid("layer_types' length", flags.len(), expected));
+        }
+        if !flags.contains(&true) {
+            return Ok(None);
+        }
+        if !flags.contains(&false) {
+            let found = "sliding_attention in every layer";
+            return Err(ConfigError::unsupported("layer_types", found, "one full_attention"));
+        }
+        if self.window == 0 || self.window > MAX_DIM {
+            let expected = format!("1 to {MAX_DIM}");
+            return Err(ConfigError::invalid("sliding_window", self.window, expected));
+        }
+        Ok(Some(Sliding {
+            window: self.window as usize,
+            layers: flags,
+            rope_theta: self.rope.theta,
+            rope_scaling: self.rope.scaling,
+        }))
     }
 }
 

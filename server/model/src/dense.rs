@@ -1,27 +1,24 @@
-//! The runner of dense decoders: a [`Decoder`], its KV pool, and its threads.
+//! The runner of dense decoders: a [`Decoder`], its KV pools, and its threads.
 
 use kernels::ThreadPool;
 use memory_pool::{DevicePool, PoolError};
 
-use crate::arch::{Decoder, NoTrace, Trace};
+use crate::arch::{Decoder, NoTrace, Trace, kv_layout};
 use crate::runner::{Batch, Logits, ModelRunner, ModelSpec, RunError};
 
 pub(crate) struct DenseRunner {
     spec: ModelSpec,
     decoder: Decoder,
-    page_tokens: usize,
-    pool: Option<DevicePool>,
+    /// Empty before they are allocated.
+    pools: Vec<DevicePool>,
+    /// The number of pages in each.
+    pages: Vec<usize>,
     threads: ThreadPool,
 }
 
 impl DenseRunner {
-    pub(crate) const fn new(
-        spec: ModelSpec,
-        decoder: Decoder,
-        page_tokens: usize,
-        threads: ThreadPool,
-    ) -> Self {
-        Self { spec, decoder, page_tokens, pool: None, threads }
+    pub(crate) const fn new(spec: ModelSpec, decoder: Decoder, threads: ThreadPool) -> Self {
+        Self { spec, decoder, pools: Vec::new(), pages: Vec::new(), threads }
     }
 
     /// [`ModelRunner::execute`] with a look at what happens inside.
@@ -31,13 +28,15 @@ impl DenseRunner {
         logits: &mut Logits,
         trace: &mut impl Trace,
     ) -> Result<(), RunError> {
-        let pool = self.pool.as_mut().ok_or(RunError::NotAllocated)?;
-        batch.check(&self.spec, &[pool.pages()])?;
+        if self.pools.is_empty() {
+            return Err(RunError::NotAllocated);
+        }
+        batch.check(&self.spec, &self.pages)?;
         if batch.tokens.is_empty() {
             logits.reset(0, self.spec.vocab);
             return Ok(());
         }
-        self.decoder.forward(batch, pool, logits, &self.threads, trace);
+        self.decoder.forward(batch, &mut self.pools, logits, &self.threads, trace);
         Ok(())
     }
 
@@ -47,8 +46,8 @@ impl DenseRunner {
     }
 
     #[cfg(test)]
-    pub(crate) const fn pool(&self) -> Option<&DevicePool> {
-        self.pool.as_ref()
+    pub(crate) fn pools(&self) -> &[DevicePool] {
+        &self.pools
     }
 }
 
@@ -58,15 +57,27 @@ impl ModelRunner for DenseRunner {
     }
 
     fn allocate(&mut self, pages: &[usize]) -> Result<(), RunError> {
-        let [pages] = *pages else { panic!("{} numbers of pages for one pool", pages.len()) };
-        // The old pool goes first: both together may not fit.
-        self.pool = None;
-        let layout = Decoder::kv_layout(self.decoder.config(), self.page_tokens);
-        let pool = DevicePool::new(layout, pages).map_err(|error| match error {
-            PoolError::TooLarge { .. } => RunError::OutOfMemory { bytes: u64::MAX },
-            PoolError::Refused { bytes, .. } => RunError::OutOfMemory { bytes: bytes.0 },
-        })?;
-        self.pool = Some(pool);
+        assert_eq!(pages.len(), self.spec.pools.len(), "a number of pages per pool");
+        // The old pools go first: both together may not fit.
+        self.pools.clear();
+        for (spec, pages) in self.spec.pools.iter().zip(pages) {
+            let layout = kv_layout(self.decoder.config(), spec.layers, spec.page_tokens);
+            let pool = DevicePool::new(layout, *pages).map_err(|error| match error {
+                PoolError::TooLarge { .. } => RunError::OutOfMemory { bytes: u64::MAX },
+                PoolError::Refused { bytes, .. } => RunError::OutOfMemory { bytes: bytes.0 },
+            });
+            match pool {
+                Ok(pool) => self.pools.push(pool),
+                Err(error) => {
+                    self.pools.clear();
+                    return Err(error);
+                }
+            }
+        }
+        self.pages = pages.to_vec();
+        // The first pool keeps every position of a request.
+        let positions = self.spec.pools[0].page_tokens.saturating_mul(pages[0]);
+        self.decoder.reach(positions.min(self.spec.max_context));
         Ok(())
     }
 

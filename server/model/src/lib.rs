@@ -15,7 +15,7 @@ mod sampler;
 mod weights;
 
 pub use arch::{Progress, TensorsError};
-pub use config::{Architecture, ConfigError, ModelConfig, RopePairs, RopeScaling};
+pub use config::{Architecture, ConfigError, ModelConfig, RopePairs, RopeScaling, Sliding};
 pub use fake::{FakeOptions, FakeRunner, FakeTiming};
 pub use kernels::KernelPath;
 pub use load::{

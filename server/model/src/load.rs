@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use kernels::{KernelError, KernelPath, ThreadPool};
 
 pub use self::tokenizer::{GgufTokenizer, TokenizerSource};
-use crate::arch::{Decoder, Naming, Packing, Progress, TensorsError, check_tensors};
+use crate::arch::{Decoder, Naming, Packing, Progress, TensorsError, check_tensors, pool_specs};
 use crate::config::{ConfigError, ModelConfig};
 use crate::dense::DenseRunner;
-use crate::runner::{ModelRunner, ModelSpec, PoolSpec};
+use crate::runner::{ModelRunner, ModelSpec};
 use crate::weights::{Weights, WeightsError, gguf, safetensors};
 
 /// Tokens of a KV page where nobody says otherwise.
@@ -143,8 +143,7 @@ pub(crate) fn load_dense(
     options: LoadOptions<'_>,
 ) -> Result<(DenseRunner, TokenizerSource), LoadError> {
     let opened = Opened::read(path)?;
-    let page_tokens = options.page_tokens.max(1);
-    let mut spec = opened.spec(page_tokens);
+    let mut spec = opened.spec(options.page_tokens.max(1));
     let mut ignore = |_| {};
     let packing = Packing {
         naming: opened.naming,
@@ -158,7 +157,7 @@ pub(crate) fn load_dense(
     spec.weight_bytes = decoder.weight_bytes();
     spec.kernels = decoder.kernels();
     let threads = ThreadPool::new(options.threads.max(1));
-    Ok((DenseRunner::new(spec, decoder, page_tokens, threads), opened.tokenizer))
+    Ok((DenseRunner::new(spec, decoder, threads), opened.tokenizer))
 }
 
 /// Reads configuration and headers of the model at `path`; looks at no weights.
@@ -232,14 +231,6 @@ impl Opened {
     }
 
     fn spec(&self, page_tokens: usize) -> ModelSpec {
-        let layout = Decoder::kv_layout(&self.config, page_tokens);
-        let pool = PoolSpec {
-            name: "kv",
-            layers: layout.layers,
-            page_tokens,
-            page_bytes: layout.page_bytes(),
-            window: None,
-        };
         ModelSpec {
             name: self.name.clone(),
             architecture: self.config.architecture.to_string(),
@@ -247,7 +238,7 @@ impl Opened {
             max_context: self.config.max_context,
             eos: self.config.eos.clone(),
             bos: self.config.bos,
-            pools: vec![pool],
+            pools: pool_specs(&self.config, page_tokens),
             parameters: self.parameters,
             weight_bytes: self.weights.entries().map(|(_, entry)| entry.bytes as u64).sum(),
             kernels: Vec::new(),

@@ -9,7 +9,7 @@ use types::TokenId;
 
 use super::golden::{Golden, check_model, continue_greedily, fixture, runner};
 use crate::arch::tensors::{LayerTensor as T, Naming};
-use crate::config::{Architecture, ModelConfig};
+use crate::config::{Architecture, ModelConfig, RopeScaling};
 use crate::load::{LoadOptions, TokenizerSource, inspect};
 use crate::weights::gguf::writer::{Writer, array, text};
 use crate::weights::{Weights, safetensors};
@@ -48,19 +48,20 @@ impl GgufFile {
             names.push((from.head().to_owned(), to.head().to_owned(), 0));
         }
         for layer in 0..config.layers {
-            for tensor in T::ALL {
+            for tensor in T::ALL.into_iter().filter(|t| t.is_used(config.architecture)) {
                 // Only Llama files have their query and key heads permuted.
                 let heads = match (config.architecture, tensor) {
                     (Architecture::Llama, T::Query) => config.heads,
                     (Architecture::Llama, T::Key) => config.kv_heads,
                     _ => 0,
                 };
-                names.push((from.layer(layer, tensor), to.layer(layer, tensor), heads));
+                let name = |naming: Naming| naming.layer(config.architecture, layer, tensor);
+                names.push((name(from), name(to), heads));
             }
         }
         for (from, to, heads) in names {
             if weights.entry(&from).is_some() {
-                writer = copy(writer, &weights, &from, &to, heads, kind);
+                writer = copy(writer, &weights, (&from, &to), heads, &config, kind);
             }
         }
         let file = format!("{name}-{kind:?}-{test}-{}.gguf", std::process::id());
@@ -75,7 +76,7 @@ pub(super) fn metadata(config: &ModelConfig) -> Writer {
     let key = |rest: &str| format!("{name}.{rest}");
     let u32 = |value: usize| (value as u32).to_le_bytes();
     let tokens: Vec<u8> = (0..config.vocab).flat_map(|id| text(&format!("t{id}"))).collect();
-    Writer::new()
+    let writer = Writer::new()
         .meta("general.architecture", 8, &text(name))
         .meta(&key("block_count"), 4, &u32(config.layers))
         .meta(&key("context_length"), 4, &u32(config.max_context))
@@ -88,15 +89,28 @@ pub(super) fn metadata(config: &ModelConfig) -> Writer {
         .meta(&key("rope.freq_base"), 6, &(config.rope_theta as f32).to_le_bytes())
         .meta("tokenizer.ggml.model", 8, &text("gpt2"))
         .meta("tokenizer.ggml.tokens", 9, &array(8, config.vocab as u64, &tokens))
-        .meta("tokenizer.ggml.eos_token_id", 4, &u32(config.eos[0].index()))
+        .meta("tokenizer.ggml.eos_token_id", 4, &u32(config.eos[0].index()));
+    let writer = match config.rope_scaling {
+        RopeScaling::Default => writer,
+        RopeScaling::Linear { factor } => writer
+            .meta(&key("rope.scaling.type"), 8, &text("linear"))
+            .meta(&key("rope.scaling.factor"), 6, &(factor as f32).to_le_bytes()),
+        RopeScaling::Llama3 { .. } => panic!("files hold divisors instead"),
+    };
+    let Some(sliding) = &config.sliding else { return writer };
+    let period = 1 + sliding.layers.iter().position(|sliding| !sliding).unwrap();
+    writer
+        .meta(&key("attention.sliding_window"), 4, &u32(sliding.window))
+        .meta(&key("attention.sliding_window_pattern"), 4, &u32(period))
+        .meta(&key("rope.freq_base_swa"), 6, &(sliding.rope_theta as f32).to_le_bytes())
 }
 
 fn copy(
     writer: Writer,
     weights: &Weights,
-    from: &str,
-    to: &str,
+    (from, to): (&str, &str),
     heads: usize,
+    config: &ModelConfig,
     kind: Kind,
 ) -> Writer {
     let entry = weights.entry(from).unwrap();
@@ -107,7 +121,15 @@ fn copy(
     if heads > 0 {
         values = permute(&values, heads, entry.shape.0[1]);
     }
-    // Norms stay f32, as in real files.
+    // Norms stay f32, as in real files, which hold what multiplies.
+    if dims.len() == 1 {
+        values.iter_mut().for_each(|value| *value += config.norm_offset);
+    }
+    if to.ends_with("attn_q_norm.weight") {
+        // No key holds the scale of the scores; the norm before them takes what differs.
+        let factor = config.attention_scale * (config.head_dim as f32).sqrt();
+        values.iter_mut().for_each(|value| *value *= factor);
+    }
     let kind = if dims.len() == 1 { Kind::F32 } else { kind };
     let (number, bytes) = store(&values, kind);
     writer.tensor(to, &dims, number, &bytes)
@@ -168,11 +190,11 @@ fn q4_1(block: &[f32; 32]) -> Vec<u8> {
 
 #[test]
 fn converted_files_reproduce_the_golden_values() {
-    for name in ["tiny-llama", "tiny-qwen3"] {
+    for name in ["tiny-llama", "tiny-qwen3", "tiny-gemma3"] {
         let file = GgufFile::convert(name, Kind::F32, "golden");
         check_model(&file.0, name);
         let info = inspect(&file.0).unwrap();
-        assert_eq!(info.config.tied, name == "tiny-qwen3");
+        assert_eq!(info.config.tied, name != "tiny-llama");
         let TokenizerSource::Gguf(tokenizer) = info.tokenizer_source else { panic!("not GGUF") };
         assert_eq!((tokenizer.tokens.len(), &*tokenizer.tokens[7]), (512, "t7"));
         assert_eq!(tokenizer.eos, info.spec.eos.first().copied());

@@ -7,9 +7,9 @@
 mod forward;
 mod pack;
 
-use kernels::{Activations, Linear, WeightFormat};
-use memory_pool::KvLayout;
+use kernels::{Activations, AttentionSequence, Linear, WeightFormat};
 
+use super::pools::Place;
 use super::rope::Rotary;
 use crate::config::ModelConfig;
 use crate::runner::KernelUse;
@@ -26,7 +26,8 @@ pub(crate) struct Decoder {
     layers: Vec<Layer>,
     final_norm: Vec<f32>,
     head: Box<dyn Linear>,
-    rotary: Rotary,
+    /// One per KV pool.
+    rotary: Vec<Rotary>,
     path: kernels::KernelPath,
     scratch: Scratch,
 }
@@ -38,6 +39,7 @@ struct Embedding {
 }
 
 struct Layer {
+    place: Place,
     attention_norm: Vec<f32>,
     query: Box<dyn Linear>,
     key: Box<dyn Linear>,
@@ -45,6 +47,8 @@ struct Layer {
     /// Norms of each query and key head, where the architecture has them.
     head_norms: Option<(Vec<f32>, Vec<f32>)>,
     output: Box<dyn Linear>,
+    /// Norms of what the two blocks add, where the architecture has them.
+    post_norms: Option<(Vec<f32>, Vec<f32>)>,
     mlp_norm: Vec<f32>,
     gate: Box<dyn Linear>,
     up: Box<dyn Linear>,
@@ -56,8 +60,17 @@ struct Layer {
 struct Scratch {
     rows: Rows,
     positions: Vec<u32>,
-    /// The page tables of all slices, one after the other.
+    /// One per KV pool.
+    pools: Vec<Reading>,
+}
+
+/// What attention reads of one pool.
+#[derive(Default)]
+struct Reading {
+    /// The page lists of all slices, one after the other.
     pages: Vec<u32>,
+    /// One per slice.
+    sequences: Vec<AttentionSequence>,
 }
 
 /// One row per token of the step.
@@ -83,23 +96,26 @@ impl Decoder {
         &self.config
     }
 
-    /// How this model's K/V rows lie in pages of `page_tokens` tokens.
-    pub(crate) fn kv_layout(config: &ModelConfig, page_tokens: usize) -> KvLayout {
-        let ModelConfig { layers, kv_heads, head_dim, .. } = *config;
-        KvLayout { layers, kv_heads, head_dim, page_tokens }
+    /// Prepares for requests of up to `positions` positions, so that no step has to.
+    pub(crate) fn reach(&mut self, positions: usize) {
+        for rotary in &mut self.rotary {
+            rotary.reach(positions);
+        }
     }
 
     /// Bytes of memory that the weights take, the mapped embedding not counted.
     pub(crate) fn weight_bytes(&self) -> u64 {
-        let norms = self.layers.len() * (2 * self.config.hidden + 2 * self.config.head_dim);
-        self.linears().map(Linear::weight_bytes).sum::<u64>() + norms as u64 * 4
+        let norms = self.layers.iter().flat_map(Layer::norms).chain([&self.final_norm]);
+        let norms: usize = norms.map(Vec::len).sum();
+        self.linears().map(Linear::weight_bytes).sum::<u64>() + (norms * size_of::<f32>()) as u64
     }
 
     /// One entry per operation and format.
     pub(crate) fn kernels(&self) -> Vec<KernelUse> {
         let linear = |linear: &dyn Linear| kernel("linear", linear.format(), linear.kernel());
         let mut uses: Vec<KernelUse> = self.linears().map(linear).collect();
-        uses.push(kernel("attention", WeightFormat::F32, kernels::attention_kernel(self.path)));
+        let attention = kernels::attention_kernel(self.path, self.config.head_dim);
+        uses.push(kernel("attention", WeightFormat::F32, attention));
         uses.sort_unstable();
         uses.dedup();
         uses
@@ -114,6 +130,12 @@ impl Layer {
     fn linears(&self) -> [&dyn Linear; 7] {
         let Self { query, key, value, output, gate, up, down, .. } = self;
         [query, key, value, output, gate, up, down].map(|linear| linear.as_ref())
+    }
+
+    fn norms(&self) -> impl Iterator<Item = &Vec<f32>> {
+        let optional = [&self.head_norms, &self.post_norms].into_iter().flatten();
+        let optional = optional.flat_map(|(first, second)| [first, second]);
+        [&self.attention_norm, &self.mlp_norm].into_iter().chain(optional)
     }
 }
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use types::TokenId;
 
-use super::golden::pages;
+use super::golden::Tables;
 use crate::dense::DenseRunner;
 use crate::load::{LoadOptions, load_dense};
-use crate::runner::{Batch, Logits, ModelRunner, PageList};
+use crate::runner::{Batch, Logits, ModelRunner};
 
 const MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 /// Largest difference of a logit on the f32 path.
@@ -63,7 +63,7 @@ fn model() -> Option<PathBuf> {
 fn runner(path: &Path, dequantize: bool) -> DenseRunner {
     let options = LoadOptions { threads: 2, dequantize, ..LoadOptions::default() };
     let (mut runner, _) = load_dense(path, options).unwrap();
-    runner.allocate(&[pages().len()]).unwrap();
+    runner.allocate(&[40]).unwrap();
     runner
 }
 
@@ -79,11 +79,12 @@ fn choices(logits: &Logits) -> Vec<u32> {
 
 /// Logits after the prompt and after each of the reference's tokens but the last.
 fn teacher_forced(runner: &mut DenseRunner, prompt: &Prompt) -> Logits {
+    let tables = Tables::of(runner);
     let mut batch = Batch::default();
     let ids: Vec<TokenId> = prompt.ids.iter().copied().map(TokenId).collect();
-    batch.push(&ids, 0, 1, [PageList::whole(&pages())]);
+    batch.push(&ids, 0, 1, tables.lists());
     for (step, id) in prompt.greedy_ids[..prompt.greedy_ids.len() - 1].iter().enumerate() {
-        batch.push(&[TokenId(*id)], prompt.ids.len() + step, 1, [PageList::whole(&pages())]);
+        batch.push(&[TokenId(*id)], prompt.ids.len() + step, 1, tables.lists());
     }
     let mut logits = Logits::new();
     runner.execute(&batch, &mut logits).unwrap();

@@ -8,6 +8,7 @@ use safetensors::{Dtype, SafeTensors};
 use types::{PageId, TokenId};
 
 use super::Trace;
+use super::pools::places;
 use crate::config::RopePairs;
 use crate::dense::DenseRunner;
 use crate::load::{LoadOptions, load_dense};
@@ -24,13 +25,26 @@ pub(super) fn fixture(name: &str) -> PathBuf {
 
 pub(super) fn runner(path: &Path, options: LoadOptions<'_>) -> DenseRunner {
     let (mut runner, _) = load_dense(path, options).expect("the model loads");
-    runner.allocate(&[PAGES]).expect("small");
+    let pools = runner.spec().pools.len();
+    runner.allocate(&vec![PAGES; pools]).expect("small");
     runner
 }
 
-/// Pages in an order that is neither ascending nor contiguous.
-pub(super) fn pages() -> Vec<PageId> {
-    (0..PAGES as u32).map(|page| PageId((page * 7 + 3) % PAGES as u32)).collect()
+/// The pages of one request in every pool, each in another order, none of them ascending.
+pub(super) struct Tables(Vec<Vec<PageId>>);
+
+impl Tables {
+    /// All pages of a runner that [`runner`] made.
+    pub(super) fn of(runner: &DenseRunner) -> Self {
+        let pools = 0..runner.spec().pools.len() as u32;
+        let page = |pool: u32, page: u32| PageId((page * 7 + 3 + pool * 5) % PAGES as u32);
+        Self(pools.map(|pool| (0..PAGES as u32).map(|i| page(pool, i)).collect()).collect())
+    }
+
+    /// With nothing given back.
+    pub(super) fn lists(&self) -> impl Iterator<Item = PageList<'_>> {
+        self.0.iter().map(|pages| PageList::whole(pages))
+    }
 }
 
 /// The reference's tensors.
@@ -89,11 +103,11 @@ fn assert_close(found: &[f32], expect: &[f32], what: &str) {
 }
 
 /// A batch that is one prompt, cut so that logits come out at `probes`.
-fn whole(prompt: &[TokenId], probes: &[usize]) -> Batch {
+fn whole(tables: &Tables, prompt: &[TokenId], probes: &[usize]) -> Batch {
     let mut batch = Batch::default();
     let mut start = 0;
     for probe in probes {
-        batch.push(&prompt[start..=*probe], start, 1, [PageList::whole(&pages())]);
+        batch.push(&prompt[start..=*probe], start, 1, tables.lists());
         start = probe + 1;
     }
     assert_eq!(start, prompt.len());
@@ -115,7 +129,8 @@ fn check_whole(runner: &mut DenseRunner, golden: &Golden, prompt: usize) {
     let probes = golden.integers(&get("probe_positions"));
     let mut logits = Logits::new();
     let mut seen = Recorder::default();
-    runner.execute_traced(&whole(&ids, &probes), &mut logits, &mut seen).unwrap();
+    let batch = whole(&Tables::of(runner), &ids, &probes);
+    runner.execute_traced(&batch, &mut logits, &mut seen).unwrap();
     let rows: Vec<f32> = (0..logits.rows()).flat_map(|row| logits.row(row).to_vec()).collect();
     assert_close(&rows, &golden.floats(&get("logits")), &get("logits"));
     for (point, values) in &seen.0 {
@@ -138,11 +153,12 @@ fn check_whole(runner: &mut DenseRunner, golden: &Golden, prompt: usize) {
 }
 
 fn check_pool(runner: &DenseRunner, golden: &Golden, prompt: usize, length: usize) {
-    let pool = runner.pool().expect("allocated");
-    let layout = *pool.layout();
-    let pages = pages();
-    for layer in 0..layout.layers {
-        for (part, start) in [("k", layout.k_part(layer)), ("v", layout.v_part(layer))] {
+    let tables = Tables::of(runner);
+    for (layer, place) in places(runner.config()).enumerate() {
+        let (pool, pages) = (&runner.pools()[place.pool], &tables.0[place.pool]);
+        let layout = *pool.layout();
+        let parts = [("k", layout.k_part(place.layer)), ("v", layout.v_part(place.layer))];
+        for (part, start) in parts {
             let mut rows = Vec::new();
             for head in 0..layout.kv_heads {
                 for position in 0..length {
@@ -170,6 +186,7 @@ fn check_chunked(runner: &mut DenseRunner, golden: &Golden, prompt: usize) {
     let ids = golden.tokens(&get("input_ids"));
     let probes = golden.integers(&get("probe_positions"));
     let expect = golden.floats(&get("chunked_odd.logits"));
+    let tables = Tables::of(runner);
     let mut logits = Logits::new();
     let mut found = Vec::new();
     let mut start = 0;
@@ -181,11 +198,11 @@ fn check_chunked(runner: &mut DenseRunner, golden: &Golden, prompt: usize) {
         let mut batch = Batch::default();
         let mut from = start;
         for probe in probes.iter().filter(|probe| (start..end).contains(probe)) {
-            batch.push(&ids[from..=*probe], from, 1, [PageList::whole(&pages())]);
+            batch.push(&ids[from..=*probe], from, 1, tables.lists());
             from = probe + 1;
         }
         if from < end {
-            batch.push(&ids[from..end], from, 0, [PageList::whole(&pages())]);
+            batch.push(&ids[from..end], from, 0, tables.lists());
         }
         runner.execute(&batch, &mut logits).unwrap();
         found.extend((0..logits.rows()).flat_map(|row| logits.row(row).to_vec()));
@@ -203,8 +220,9 @@ pub(super) fn continue_greedily(
     let (params, vocab) = (crate::SamplingParams::default(), runner.spec().vocab);
     let mut sampler = crate::Sampler::new(params, &[], None, ids, vocab, 0);
     let mut logits = Logits::new();
+    let tables = Tables::of(runner);
     let mut batch = Batch::default();
-    batch.push(ids, 0, 1, [PageList::whole(&pages())]);
+    batch.push(ids, 0, 1, tables.lists());
     let (mut tokens, mut rows) = (Vec::new(), Vec::new());
     for step in 0..steps {
         runner.execute(&batch, &mut logits).unwrap();
@@ -212,7 +230,7 @@ pub(super) fn continue_greedily(
         let token = sampler.sample(logits.row(0)).unwrap().token;
         tokens.push(token);
         batch.clear();
-        batch.push(&[token], ids.len() + step, 1, [PageList::whole(&pages())]);
+        batch.push(&[token], ids.len() + step, 1, tables.lists());
     }
     (tokens, rows)
 }
@@ -259,4 +277,9 @@ fn tiny_llama3_rope_is_reproduced() {
 #[test]
 fn tiny_qwen3_is_reproduced() {
     check("tiny-qwen3");
+}
+
+#[test]
+fn tiny_gemma3_is_reproduced() {
+    check("tiny-gemma3");
 }

@@ -6,7 +6,7 @@ use kernels::KernelPath;
 use types::{PageId, TokenId};
 
 use super::convert::{GgufFile, Kind};
-use super::golden::{Golden, continue_greedily, fixture, pages, runner};
+use super::golden::{Golden, Tables, continue_greedily, fixture, runner};
 use crate::load::LoadOptions;
 use crate::runner::{Batch, Logits, ModelRunner, PageList};
 use crate::{Sampler, SamplingParams};
@@ -42,7 +42,8 @@ fn run_together(
     chunks: &[&[usize]],
 ) -> Vec<Vec<f32>> {
     let mut runner = runner(path, options);
-    runner.allocate(&[200]).unwrap();
+    let pools = runner.spec().pools.len();
+    runner.allocate(&vec![200; pools]).unwrap();
     let page = |request: usize, index: usize| PageId((index * prompts.len() + request) as u32);
     let mut requests: Vec<Request> = prompts
         .iter()
@@ -71,12 +72,8 @@ fn run_together(
             let end = request.ids.len().min(request.computed + chunk);
             let last = end == request.ids.len();
             let tokens = &request.ids[request.computed..end];
-            batch.push(
-                tokens,
-                request.computed,
-                usize::from(last),
-                [PageList::whole(&request.pages)],
-            );
+            let lists = std::iter::repeat_n(PageList::whole(&request.pages), pools);
+            batch.push(tokens, request.computed, usize::from(last), lists);
             request.computed = end;
             if last {
                 served.push(at);
@@ -122,7 +119,7 @@ fn prompts(name: &str) -> Vec<Vec<TokenId>> {
 
 #[test]
 fn float_models_do_not_depend_on_batch_chunks_or_threads() {
-    for name in ["tiny-llama3-rope", "tiny-qwen3", "tiny-llama-bf16"] {
+    for name in ["tiny-llama3-rope", "tiny-qwen3", "tiny-llama-bf16", "tiny-gemma3"] {
         check(&fixture(name), &prompts(name));
     }
 }
@@ -135,37 +132,84 @@ fn quantised_models_do_not_depend_on_batch_chunks_or_threads() {
     }
 }
 
-/// Logits of inner positions are those that a slice ending there gives, and chunks of any size
-/// may want any number of them.
+/// The logits at every position of `ids`, or at the last ones, by `plan`: lengths of slices and how
+/// many rows of each are wanted, over and over.
+fn logits_by_plan(
+    name: &str,
+    kernel_path: KernelPath,
+    ids: &[TokenId],
+    plan: &[(usize, usize)],
+) -> Vec<Vec<u32>> {
+    let options = LoadOptions { threads: 2, kernel_path, ..LoadOptions::default() };
+    let mut runner = runner(&fixture(name), options);
+    let tables = Tables::of(&runner);
+    let (mut logits, mut rows, mut start) = (Logits::new(), Vec::new(), 0);
+    for &(len, wanted) in plan.iter().cycle() {
+        let len = len.min(ids.len() - start);
+        let mut batch = Batch::default();
+        batch.push(&ids[start..start + len], start, wanted.min(len), tables.lists());
+        runner.execute(&batch, &mut logits).unwrap();
+        rows.extend((0..logits.rows()).map(|row| bits(logits.row(row))));
+        start += len;
+        if start == ids.len() {
+            break;
+        }
+    }
+    rows
+}
+
+/// Logits of inner positions are those that a slice ending there gives.
 #[test]
 fn logits_of_inner_positions_do_not_depend_on_where_a_slice_ends() {
-    let name = "tiny-llama3-rope";
-    let ids = &prompts(name)[2];
-    let pages = pages();
-    let logits_of = |kernel_path, plan: &[(usize, usize)]| {
-        let mut runner =
-            runner(&fixture(name), LoadOptions { threads: 2, kernel_path, ..Default::default() });
-        let (mut logits, mut rows, mut start) = (Logits::new(), Vec::new(), 0);
-        for &(len, wanted) in plan.iter().cycle() {
-            let len = len.min(ids.len() - start);
-            if len == 0 {
-                return rows;
-            }
-            let mut batch = Batch::default();
-            let tokens = &ids[start..start + len];
-            batch.push(tokens, start, wanted.min(len), [PageList::whole(&pages)]);
-            runner.execute(&batch, &mut logits).unwrap();
-            rows.extend((0..logits.rows()).map(|row| bits(logits.row(row))));
-            start += len;
+    for name in ["tiny-llama3-rope", "tiny-gemma3"] {
+        let ids = &prompts(name)[2];
+        for path in [KernelPath::Detect, KernelPath::Reference] {
+            let by_plan = |plan: &[(usize, usize)]| logits_by_plan(name, path, ids, plan);
+            let every = by_plan(&[(1, 1)]);
+            assert_eq!(every.len(), ids.len());
+            assert!(by_plan(&[(1000, 1000)]) == every, "{name} {path}: whole");
+            assert!(by_plan(&[(7, 7), (1, 1), (30, 30)]) == every, "{name} {path}: chunks");
+            let last = by_plan(&[(1000, 40)]);
+            assert!(last == every[ids.len() - 40..], "{name} {path}: the last 40");
         }
-        unreachable!("a cycle does not end");
-    };
-    for kernel_path in [KernelPath::Detect, KernelPath::Reference] {
-        let every = logits_of(kernel_path, &[(1, 1)]);
-        assert_eq!(every.len(), ids.len());
-        assert!(logits_of(kernel_path, &[(1000, 1000)]) == every, "whole");
-        assert!(logits_of(kernel_path, &[(7, 7), (1, 1), (30, 30)]) == every, "chunks");
-        let last = logits_of(kernel_path, &[(1000, 40)]);
-        assert!(last == every[ids.len() - 40..], "the last 40");
+    }
+}
+
+/// A request whose window pool has as few pages as the window needs, used round and round, against
+/// one that keeps all of them.
+#[test]
+fn pages_that_a_window_has_left_behind_can_be_used_again() {
+    let name = "tiny-gemma3";
+    let ids = &prompts(name)[2];
+    let (whole, rows) =
+        continue_greedily(&mut runner(&fixture(name), LoadOptions::default()), ids, 60);
+    for chunk in [1, 5, 16] {
+        let mut runner = runner(&fixture(name), LoadOptions::default());
+        let window = runner.spec().pools[1].clone();
+        let page_tokens = window.page_tokens;
+        // Up to so many pages hold what the rows of a chunk see, however they lie.
+        let seen = window.window.unwrap() - 1 + chunk;
+        let ring = (seen - 1) / page_tokens + 2;
+        runner.allocate(&[10, ring]).unwrap();
+        let kv: Vec<_> = (0..10).map(PageId).collect();
+        let (mut found, mut tokens) = (Vec::new(), ids.clone());
+        let (mut batch, mut logits, mut start) = (Batch::default(), Logits::new(), 0);
+        while found.len() < rows.len() {
+            let end = tokens.len().min(start + chunk);
+            let first = window.first_seen(start) / page_tokens;
+            let swa = (first..end.div_ceil(page_tokens)).map(|i| PageId((i % ring) as u32));
+            let swa: Vec<_> = swa.collect();
+            assert!(swa.len() <= ring);
+            let lists = [PageList::whole(&kv), PageList { first, pages: &swa }];
+            batch.clear();
+            batch.push(&tokens[start..end], start, usize::from(end == tokens.len()), lists);
+            runner.execute(&batch, &mut logits).unwrap();
+            start = end;
+            if end == tokens.len() {
+                found.extend_from_slice(logits.row(0));
+                tokens.push(whole[tokens.len() - ids.len()]);
+            }
+        }
+        assert!(bits(&found) == bits(&rows), "chunks of {chunk}, {ring} pages");
     }
 }

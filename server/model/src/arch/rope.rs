@@ -2,12 +2,12 @@
 
 use kernels::RopeTable;
 
-use crate::config::{ModelConfig, RopeScaling};
+use crate::config::RopeScaling;
 
 /// Positions of the first table; it doubles when a request gets further.
 const FIRST_POSITIONS: usize = 512;
 
-/// The angles of one model.
+/// The angles of some layers of a model.
 #[derive(Debug)]
 pub(crate) struct Rotary {
     /// Radians per position, one per pair.
@@ -17,37 +17,43 @@ pub(crate) struct Rotary {
 }
 
 impl Rotary {
-    /// `divisors` are what some GGUF files store instead of the scaling's parameters: one number
-    /// per pair that divides its frequency.
-    pub(crate) fn new(config: &ModelConfig, divisors: Option<&[f32]>) -> Self {
-        let mut frequencies = frequencies(config);
+    /// For heads of `head_dim` numbers and positions below `max_context`. `divisors` are what some
+    /// GGUF files store instead of the scaling's parameters: one number per pair that divides its
+    /// frequency.
+    pub(crate) fn new(
+        (theta, scaling): (f64, RopeScaling),
+        head_dim: usize,
+        max_context: usize,
+        divisors: Option<&[f32]>,
+    ) -> Self {
+        let plain = |pair: usize| theta.powf(-2.0 * pair as f64 / head_dim as f64);
+        let scaled = |pair| scale(scaling, plain(pair)) as f32;
+        let mut frequencies: Vec<f32> = (0..head_dim / 2).map(scaled).collect();
         for (frequency, divisor) in frequencies.iter_mut().zip(divisors.unwrap_or_default()) {
             *frequency /= divisor;
         }
-        let max_context = config.max_context;
         let table = build(&frequencies, FIRST_POSITIONS.min(max_context));
         Self { frequencies, max_context, table }
     }
 
-    /// A table of at least `positions` positions.
-    pub(crate) fn table(&mut self, positions: usize) -> &RopeTable {
+    /// Makes the table reach `positions` positions.
+    pub(crate) fn reach(&mut self, positions: usize) {
         if positions > self.table.positions() {
             let wanted = positions.max(self.table.positions() * 2).min(self.max_context);
             self.table = build(&self.frequencies, wanted.max(positions));
         }
+    }
+
+    /// The cosines and sines of the positions reached so far.
+    pub(crate) const fn table(&self) -> &RopeTable {
         &self.table
     }
-}
-
-fn frequencies(config: &ModelConfig) -> Vec<f32> {
-    let dim = config.head_dim as f64;
-    let plain = |pair: usize| config.rope_theta.powf(-2.0 * pair as f64 / dim);
-    (0..config.head_dim / 2).map(|pair| scale(config.rope_scaling, plain(pair)) as f32).collect()
 }
 
 fn scale(scaling: RopeScaling, frequency: f64) -> f64 {
     match scaling {
         RopeScaling::Default => frequency,
+        RopeScaling::Linear { factor } => frequency / factor,
         RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
             let turns = original_context * frequency / std::f64::consts::TAU;
             let keep = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);

@@ -25,14 +25,16 @@ pub(crate) enum LayerTensor {
     QueryNorm,
     KeyNorm,
     Output,
+    PostAttentionNorm,
     MlpNorm,
     Gate,
     Up,
     Down,
+    PostMlpNorm,
 }
 
 impl LayerTensor {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::AttentionNorm,
         Self::Query,
         Self::Key,
@@ -40,13 +42,15 @@ impl LayerTensor {
         Self::QueryNorm,
         Self::KeyNorm,
         Self::Output,
+        Self::PostAttentionNorm,
         Self::MlpNorm,
         Self::Gate,
         Self::Up,
         Self::Down,
+        Self::PostMlpNorm,
     ];
 
-    const fn hf(self) -> &'static str {
+    const fn hf(self, architecture: Architecture) -> &'static str {
         match self {
             Self::AttentionNorm => "input_layernorm",
             Self::Query => "self_attn.q_proj",
@@ -55,10 +59,14 @@ impl LayerTensor {
             Self::QueryNorm => "self_attn.q_norm",
             Self::KeyNorm => "self_attn.k_norm",
             Self::Output => "self_attn.o_proj",
+            // What others call so is the norm before the MLP.
+            Self::PostAttentionNorm => "post_attention_layernorm",
+            Self::MlpNorm if architecture.has_post_norms() => "pre_feedforward_layernorm",
             Self::MlpNorm => "post_attention_layernorm",
             Self::Gate => "mlp.gate_proj",
             Self::Up => "mlp.up_proj",
             Self::Down => "mlp.down_proj",
+            Self::PostMlpNorm => "post_feedforward_layernorm",
         }
     }
 
@@ -71,10 +79,12 @@ impl LayerTensor {
             Self::QueryNorm => "attn_q_norm",
             Self::KeyNorm => "attn_k_norm",
             Self::Output => "attn_output",
+            Self::PostAttentionNorm => "post_attention_norm",
             Self::MlpNorm => "ffn_norm",
             Self::Gate => "ffn_gate",
             Self::Up => "ffn_up",
             Self::Down => "ffn_down",
+            Self::PostMlpNorm => "post_ffw_norm",
         }
     }
 
@@ -82,7 +92,9 @@ impl LayerTensor {
         let ModelConfig { hidden, intermediate, head_dim, .. } = *config;
         let (q, kv) = (config.heads * head_dim, config.kv_heads * head_dim);
         Shape(match self {
-            Self::AttentionNorm | Self::MlpNorm => vec![hidden],
+            Self::AttentionNorm | Self::PostAttentionNorm | Self::MlpNorm | Self::PostMlpNorm => {
+                vec![hidden]
+            }
             Self::QueryNorm | Self::KeyNorm => vec![head_dim],
             Self::Query => vec![q, hidden],
             Self::Key | Self::Value => vec![kv, hidden],
@@ -92,9 +104,10 @@ impl LayerTensor {
         })
     }
 
-    const fn is_used(self, architecture: Architecture) -> bool {
+    pub(crate) const fn is_used(self, architecture: Architecture) -> bool {
         match self {
-            Self::QueryNorm | Self::KeyNorm => matches!(architecture, Architecture::Qwen3),
+            Self::QueryNorm | Self::KeyNorm => architecture.has_head_norms(),
+            Self::PostAttentionNorm | Self::PostMlpNorm => architecture.has_post_norms(),
             Self::AttentionNorm
             | Self::Query
             | Self::Key
@@ -138,9 +151,14 @@ impl Naming {
         }
     }
 
-    pub(crate) fn layer(self, layer: usize, tensor: LayerTensor) -> String {
+    pub(crate) fn layer(
+        self,
+        architecture: Architecture,
+        layer: usize,
+        tensor: LayerTensor,
+    ) -> String {
         match self {
-            Self::Hf => format!("model.layers.{layer}.{}.weight", tensor.hf()),
+            Self::Hf => format!("model.layers.{layer}.{}.weight", tensor.hf(architecture)),
             Self::Gguf => format!("blk.{layer}.{}.weight", tensor.gguf()),
         }
     }
@@ -266,7 +284,8 @@ fn needed(config: &ModelConfig, naming: Naming) -> Vec<(String, Shape)> {
     let used = LayerTensor::ALL.into_iter().filter(|t| t.is_used(config.architecture));
     let used: Vec<_> = used.collect();
     for layer in 0..config.layers {
-        needed.extend(used.iter().map(|t| (naming.layer(layer, *t), t.shape(config))));
+        let name = |tensor| naming.layer(config.architecture, layer, tensor);
+        needed.extend(used.iter().map(|t| (name(*t), t.shape(config))));
     }
     needed
 }

@@ -1,7 +1,13 @@
 //! The metadata of a GGUF file as a [`ModelConfig`].
 
-use super::{Architecture, ConfigError, Draft, ModelConfig, RopePairs, RopeScaling};
+use super::{
+    Architecture, ConfigError, Draft, ModelConfig, Rope, RopePairs, RopeScaling, SlidingDraft,
+    SlidingLayers,
+};
 use crate::weights::gguf::{GgufHeader, Value};
+
+/// The one Gemma 3 model whose scores are not divided by the root of the head's size.
+const GEMMA3_27B_LAYERS: u64 = 62;
 
 impl ModelConfig {
     /// Reads a GGUF header: its metadata, and from its tensors whether the head is tied.
@@ -19,17 +25,21 @@ impl ModelConfig {
             let key = key(rest);
             header.count(&key)?.ok_or(ConfigError::Missing(key))
         };
-        let scaling = key("rope.scaling.type");
-        if let Some(kind) = header.text(&scaling)?
-            && kind != "none"
-        {
-            return Err(ConfigError::unsupported(&scaling, kind, "none"));
-        }
+        let (hidden, layers) = (count("embedding_length")?, count("block_count")?);
         let heads = count("attention.head_count")?;
+        let (sliding, attention_scalar) = match architecture {
+            Architecture::Llama | Architecture::Qwen3 => (None, None),
+            Architecture::Gemma3 => {
+                refuse_softcap(header, name)?;
+                // No key holds the scalar: it is the head's size but in the largest model.
+                let whole = (layers == GEMMA3_27B_LAYERS && heads > 0).then(|| hidden / heads);
+                (sliding(header, name)?, whole.map(|scalar| scalar as f64))
+            }
+        };
         let config = Draft {
             architecture,
-            hidden: count("embedding_length")?,
-            layers: count("block_count")?,
+            hidden,
+            layers,
             heads,
             kv_heads: header.count(&key("attention.head_count_kv"))?.unwrap_or(heads),
             head_dim: header.count(&key("attention.key_length"))?,
@@ -39,11 +49,20 @@ impl ModelConfig {
             rms_eps: header
                 .number(&key("attention.layer_norm_rms_epsilon"))?
                 .ok_or_else(|| ConfigError::Missing(key("attention.layer_norm_rms_epsilon")))?,
-            rope_theta: header.number(&key("rope.freq_base"))?.unwrap_or(10_000.0),
-            rope_scaling: RopeScaling::Default,
+            attention_scalar,
+            // Converters store the sum.
+            norm_offset: 0.0,
+            rope: Rope {
+                theta: header.number(&key("rope.freq_base"))?.unwrap_or(match architecture {
+                    Architecture::Llama | Architecture::Qwen3 => 10_000.0,
+                    Architecture::Gemma3 => 1_000_000.0,
+                }),
+                scaling: rope_scaling(header, name)?,
+            },
+            sliding,
             rope_pairs: match architecture {
                 Architecture::Llama => RopePairs::Adjacent,
-                Architecture::Qwen3 => RopePairs::HalfSplit,
+                Architecture::Qwen3 | Architecture::Gemma3 => RopePairs::HalfSplit,
             },
             tied: !header.tensors.contains_key("output.weight"),
             bos: header.count("tokenizer.ggml.bos_token_id")?,
@@ -61,6 +80,49 @@ impl ModelConfig {
         }
         Ok(config)
     }
+}
+
+fn rope_scaling(header: &GgufHeader, architecture: &str) -> Result<RopeScaling, ConfigError> {
+    let key = format!("{architecture}.rope.scaling.type");
+    match header.text(&key)? {
+        None | Some("none") => Ok(RopeScaling::Default),
+        Some("linear") => {
+            let key = format!("{architecture}.rope.scaling.factor");
+            match header.number(&key)? {
+                Some(factor) if factor > 0.0 && factor.is_finite() => {
+                    Ok(RopeScaling::Linear { factor })
+                }
+                Some(factor) => Err(ConfigError::invalid(&key, factor, "a positive number")),
+                None => Err(ConfigError::Missing(key)),
+            }
+        }
+        Some(kind) => Err(ConfigError::unsupported(&key, kind, "none, linear")),
+    }
+}
+
+/// The layers that see a window: five in six where the file does not say.
+fn sliding(header: &GgufHeader, architecture: &str) -> Result<Option<SlidingDraft>, ConfigError> {
+    let key = |rest: &str| format!("{architecture}.{rest}");
+    let Some(window) = header.count(&key("attention.sliding_window"))? else { return Ok(None) };
+    let period = header.count(&key("attention.sliding_window_pattern"))?.unwrap_or(6);
+    let theta = header.number(&key("rope.freq_base_swa"))?.unwrap_or(10_000.0);
+    Ok(Some(SlidingDraft {
+        window,
+        layers: SlidingLayers::AllBut(period),
+        rope: Rope { theta, scaling: RopeScaling::Default },
+    }))
+}
+
+fn refuse_softcap(header: &GgufHeader, architecture: &str) -> Result<(), ConfigError> {
+    for rest in ["final_logit_softcapping", "attn_logit_softcapping"] {
+        let key = format!("{architecture}.{rest}");
+        if let Some(cap) = header.number(&key)?
+            && cap != 0.0
+        {
+            return Err(ConfigError::unsupported(&key, cap, "0"));
+        }
+    }
+    Ok(())
 }
 
 /// Some files leave the key out; the embedding and the token list say the same.

@@ -1,12 +1,16 @@
 //! `config.json` of a Hugging Face folder: the old spelling (`rope_theta` and `rope_scaling`) and
 //! the new one (`rope_parameters`).
 
+mod gemma3;
+
 use serde_json::{Map, Value};
 
-use super::{Architecture, ConfigError, Draft, ModelConfig, RopePairs, RopeScaling};
+use super::{
+    Architecture, ConfigError, Draft, ModelConfig, Rope, RopePairs, RopeScaling, SlidingDraft,
+};
 
-const ARCHITECTURES: &str = "LlamaForCausalLM, Qwen3ForCausalLM";
-const ROPE_TYPES: &str = "default, llama3";
+const ARCHITECTURES: &str = "LlamaForCausalLM, Qwen3ForCausalLM, Gemma3ForCausalLM";
+const ROPE_TYPES: &str = "default, linear, llama3";
 
 impl ModelConfig {
     /// Reads `config.json`, and `generation_config.json` where there is one (for more end tokens).
@@ -17,7 +21,10 @@ impl ModelConfig {
         let config = Fields::parse(config)?;
         let architecture = architecture(&config)?;
         refuse_what_is_not_built(&config)?;
-        let rope = Rope::read(&config)?;
+        let family = match architecture {
+            Architecture::Llama | Architecture::Qwen3 => Family::plain(&config)?,
+            Architecture::Gemma3 => gemma3::read(&config)?,
+        };
         let heads = config.count("num_attention_heads")?;
         let mut eos = config.ids("eos_token_id")?;
         if let Some(generation) = generation {
@@ -33,19 +40,49 @@ impl ModelConfig {
             layers: config.count("num_hidden_layers")?,
             heads,
             kv_heads: config.optional_count("num_key_value_heads")?.unwrap_or(heads),
-            head_dim: config.optional_count("head_dim")?,
+            head_dim: config.optional_count("head_dim")?.or(family.head_dim),
             intermediate: config.count("intermediate_size")?,
             vocab: config.count("vocab_size")?,
             max_context: config.count("max_position_embeddings")?,
             rms_eps: config.number("rms_norm_eps")?.unwrap_or(1e-6),
-            rope_theta: rope.theta,
-            rope_scaling: rope.scaling,
+            attention_scalar: family.attention_scalar,
+            norm_offset: family.norm_offset,
+            rope: family.rope,
+            sliding: family.sliding,
             rope_pairs: RopePairs::HalfSplit,
-            tied: config.flag("tie_word_embeddings")?,
+            tied: config.optional_flag("tie_word_embeddings")?.unwrap_or(family.tied),
             bos: config.ids("bos_token_id")?.first().copied(),
             eos,
         }
         .check()
+    }
+}
+
+/// What differs between families.
+struct Family {
+    rope: Rope,
+    sliding: Option<SlidingDraft>,
+    attention_scalar: Option<f64>,
+    norm_offset: f32,
+    /// The head's size where the file does not say, if that is not the usual quotient.
+    head_dim: Option<u64>,
+    /// Whether the head is the embedding where the file does not say.
+    tied: bool,
+}
+
+impl Family {
+    /// Llama and what differs from it only in its tensors.
+    fn plain(config: &Fields) -> Result<Self, ConfigError> {
+        refuse_windows(config)?;
+        config.expect_activation("hidden_act", "silu")?;
+        Ok(Self {
+            rope: Rope::read(config)?,
+            sliding: None,
+            attention_scalar: None,
+            norm_offset: 0.0,
+            head_dim: None,
+            tied: false,
+        })
     }
 }
 
@@ -57,12 +94,19 @@ fn architecture(config: &Fields) -> Result<Architecture, ConfigError> {
         return match name.as_str() {
             Some("LlamaForCausalLM") => Ok(Architecture::Llama),
             Some("Qwen3ForCausalLM") => Ok(Architecture::Qwen3),
+            Some("Gemma3ForCausalLM") => Ok(Architecture::Gemma3),
             _ => Err(ConfigError::unsupported(field, name, ARCHITECTURES)),
         };
     }
     let name = config.get("model_type").and_then(Value::as_str);
     let name = name.ok_or_else(|| ConfigError::Missing("architectures".to_owned()))?;
-    Architecture::parse(name).ok_or_else(|| ConfigError::unsupported(field, name, ARCHITECTURES))
+    match name {
+        "llama" => Ok(Architecture::Llama),
+        "qwen3" => Ok(Architecture::Qwen3),
+        // `gemma3` is the model that also sees images.
+        "gemma3_text" => Ok(Architecture::Gemma3),
+        _ => Err(ConfigError::unsupported(field, name, ARCHITECTURES)),
+    }
 }
 
 /// Features that would silently change the answers if they were ignored.
@@ -72,16 +116,6 @@ fn refuse_what_is_not_built(config: &Fields) -> Result<(), ConfigError> {
             return Err(ConfigError::unsupported(field, true, "false"));
         }
     }
-    if let Some(act) = config.get("hidden_act")
-        && act.as_str() != Some("silu")
-    {
-        return Err(ConfigError::unsupported("hidden_act", act, "silu"));
-    }
-    if let Some(Value::Array(kinds)) = config.get("layer_types")
-        && let Some(kind) = kinds.iter().find(|kind| kind.as_str() != Some("full_attention"))
-    {
-        return Err(ConfigError::unsupported("layer_types", kind, "full_attention"));
-    }
     if let Some(quantization) = config.get("quantization_config") {
         let method = quantization.get("quant_method").unwrap_or(quantization);
         let supported = "f32, f16 or bf16 weights, or a GGUF file";
@@ -90,9 +124,14 @@ fn refuse_what_is_not_built(config: &Fields) -> Result<(), ConfigError> {
     Ok(())
 }
 
-struct Rope {
-    theta: f64,
-    scaling: RopeScaling,
+/// Refuses layers that see a window, where the family has none.
+fn refuse_windows(config: &Fields) -> Result<(), ConfigError> {
+    if let Some(Value::Array(kinds)) = config.get("layer_types")
+        && let Some(kind) = kinds.iter().find(|kind| kind.as_str() != Some("full_attention"))
+    {
+        return Err(ConfigError::unsupported("layer_types", kind, "full_attention"));
+    }
+    Ok(())
 }
 
 impl Rope {
@@ -106,14 +145,25 @@ impl Rope {
             let theta = outer_theta.unwrap_or(10_000.0);
             return Ok(Self { theta, scaling: RopeScaling::Default });
         };
-        let theta = parameters.number("rope_theta")?.or(outer_theta).unwrap_or(10_000.0);
+        let mut rope = Self::of(name, &parameters, config)?;
+        let theta = parameters.number("rope_theta")?.or(outer_theta);
+        rope.theta = theta.unwrap_or(rope.theta);
+        Ok(rope)
+    }
+
+    /// What the object `parameters`, called `name`, says; base 10,000 where it names none.
+    fn of(name: &str, parameters: &Fields, config: &Fields) -> Result<Self, ConfigError> {
+        let theta = parameters.number("rope_theta")?.unwrap_or(10_000.0);
         // Two spellings of the kind are in use, `type` being the older.
         let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
         let scaling = match kind.map(|kind| (kind, kind.as_str())) {
             None if parameters.0.keys().all(|key| key == "rope_theta") => RopeScaling::Default,
             None => return Err(ConfigError::Missing(format!("{name}.rope_type"))),
             Some((_, Some("default"))) => RopeScaling::Default,
-            Some((_, Some("llama3"))) => Self::llama3(name, &parameters, config)?,
+            Some((_, Some("linear"))) => {
+                RopeScaling::Linear { factor: parameters.positive(name, "factor")? }
+            }
+            Some((_, Some("llama3"))) => Self::llama3(name, parameters, config)?,
             Some((kind, _)) => {
                 return Err(ConfigError::unsupported("rope type", kind, ROPE_TYPES));
             }
@@ -122,20 +172,9 @@ impl Rope {
     }
 
     fn llama3(name: &str, from: &Fields, config: &Fields) -> Result<RopeScaling, ConfigError> {
-        let positive = |field: &str, value: Option<f64>| {
-            let field = format!("{name}.{field}");
-            match value {
-                Some(value) if value > 0.0 && value.is_finite() => Ok(value),
-                Some(value) => Err(ConfigError::invalid(&field, value, "a positive number")),
-                None => Err(ConfigError::Missing(field)),
-            }
-        };
-        let read = |field: &str| positive(field, from.number(field)?);
         let original = "original_max_position_embeddings";
-        let original_context = match from.number(original)? {
-            Some(value) => Some(value),
-            None => config.number(original)?,
-        };
+        let holder = if from.get(original).is_some() { from } else { config };
+        let read = |field: &str| from.positive(name, field);
         let (low, high) = (read("low_freq_factor")?, read("high_freq_factor")?);
         if high <= low {
             let field = format!("{name}.high_freq_factor");
@@ -146,7 +185,7 @@ impl Rope {
             factor: read("factor")?,
             low_freq_factor: low,
             high_freq_factor: high,
-            original_context: positive(original, original_context)?,
+            original_context: holder.positive(name, original)?,
         })
     }
 }
@@ -195,11 +234,35 @@ impl Fields {
         }
     }
 
+    /// A number above 0 that must be there; `object` is what errors call this object.
+    fn positive(&self, object: &str, field: &str) -> Result<f64, ConfigError> {
+        let path = format!("{object}.{field}");
+        match self.number(field)? {
+            Some(value) if value > 0.0 && value.is_finite() => Ok(value),
+            Some(value) => Err(ConfigError::invalid(&path, value, "a positive number")),
+            None => Err(ConfigError::Missing(path)),
+        }
+    }
+
     fn flag(&self, field: &str) -> Result<bool, ConfigError> {
+        Ok(self.optional_flag(field)?.unwrap_or(false))
+    }
+
+    fn optional_flag(&self, field: &str) -> Result<Option<bool>, ConfigError> {
         match self.get(field) {
-            None => Ok(false),
-            Some(Value::Bool(flag)) => Ok(*flag),
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
             Some(other) => Err(ConfigError::invalid(field, other, "true or false")),
+        }
+    }
+
+    /// Refuses another activation than the family's.
+    fn expect_activation(&self, field: &str, name: &str) -> Result<(), ConfigError> {
+        match self.get(field) {
+            Some(found) if found.as_str() != Some(name) => {
+                Err(ConfigError::unsupported(field, found, name))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

@@ -124,6 +124,13 @@ fn inspect_says_what_load_finds() {
         (kv.name, kv.layers, kv.page_tokens, kv.page_bytes),
         ("kv", 3, 16, 3 * 2 * 2 * 16 * 32 * 4)
     );
+    let pools = inspect(&fixtures().join("tiny-gemma3")).unwrap().spec.pools;
+    let seen = pools.iter().map(|pool| (pool.name, pool.layers, pool.window, pool.page_bytes));
+    let bytes = 2 * 2 * 16 * 32 * 4;
+    assert_eq!(
+        seen.collect::<Vec<_>>(),
+        [("kv", 2, None, 2 * bytes), ("swa", 5, Some(20), 5 * bytes)]
+    );
 }
 
 /// The same tensors in two files compute the same bits as in one.

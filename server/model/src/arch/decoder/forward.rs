@@ -1,14 +1,15 @@
 //! One step: embed, layers, head.
 
 use kernels::{
-    AttentionSequence, AttentionShape, KvGeometry, PagedKv, RopeStyle, RopeTable, ThreadPool, add,
-    dequantize_row, paged_attention, rms_norm, rms_norm_in_place, rope, silu_mul,
+    AttentionSequence, AttentionShape, KvGeometry, PagedKv, RopeStyle, ThreadPool, add,
+    dequantize_row, gelu_tanh_mul, paged_attention, rms_norm, rms_norm_in_place, rope, scale,
+    silu_mul,
 };
 use memory_pool::DevicePool;
 use types::{PoolId, TokenId};
 
-use super::{Decoder, Embedding, Layer, Rows, Scratch};
-use crate::config::{ModelConfig, RopePairs};
+use super::{Decoder, Embedding, Layer, Reading, Rotary, Rows, Scratch};
+use crate::config::{Activation, ModelConfig, RopePairs};
 use crate::runner::{Batch, Logits, Slice};
 
 /// Sees the intermediate results of a step, all rows of the batch each time.
@@ -27,56 +28,66 @@ impl Trace for NoTrace {
 /// What a layer needs beside its weights.
 struct Step<'a> {
     config: &'a ModelConfig,
+    /// Of layers that see everything.
     attention: AttentionShape,
-    sequences: &'a [AttentionSequence<'a>],
+    /// One per pool, as `rotary`.
+    reading: &'a [Reading],
+    rotary: &'a [Rotary],
     batch: &'a Batch,
     positions: &'a [u32],
-    table: &'a RopeTable,
     threads: &'a ThreadPool,
 }
 
 impl Decoder {
-    /// Runs a checked batch: fills `pool` and leaves the wanted rows in `logits`.
+    /// Runs a checked batch: fills `pools` and leaves the wanted rows in `logits`.
     pub(crate) fn forward(
         &mut self,
         batch: &Batch,
-        pool: &mut DevicePool,
+        pools: &mut [DevicePool],
         logits: &mut Logits,
         threads: &ThreadPool,
         trace: &mut impl Trace,
     ) {
         let config = &self.config;
-        let Scratch { rows, positions, pages } = &mut self.scratch;
+        let Scratch { rows, positions, pools: reading } = &mut self.scratch;
         positions.clear();
-        pages.clear();
-        for (at, slice) in batch.slices.iter().enumerate() {
+        for slice in &batch.slices {
             positions.extend((slice.start..slice.end()).map(|position| position as u32));
-            pages.extend(batch.pages(at, PoolId(0)).pages.iter().map(|page| page.0));
         }
-        let sequences = sequences(batch, pages);
+        reading.resize_with(pools.len(), Reading::default);
+        for (pool, reading) in (0..).map(PoolId).zip(reading.iter_mut()) {
+            reading.fill(batch, pool);
+        }
         let furthest = batch.slices.iter().map(Slice::end).max().unwrap_or(0);
+        for rotary in &mut self.rotary {
+            rotary.reach(furthest);
+        }
         let step = Step {
             config,
             attention: AttentionShape {
                 heads: config.heads,
-                scale: 1.0 / (config.head_dim as f32).sqrt(),
+                scale: config.attention_scale,
+                window: None,
                 path: self.path,
             },
-            sequences: &sequences,
+            reading,
+            rotary: &self.rotary,
             batch,
             positions,
-            table: self.rotary.table(furthest),
             threads,
         };
         self.embedding.look_up(&batch.tokens, config.hidden, &mut rows.hidden);
+        if let Some(factor) = config.embedding_scale {
+            scale(&mut rows.hidden, factor, threads);
+        }
         trace.see(None, "embed", &rows.hidden);
         for (at, layer) in self.layers.iter().enumerate() {
-            layer.attend(at, &step, rows, pool);
+            layer.attend(&step, rows, &mut pools[layer.place.pool]);
             trace.see(Some(at), "attn_out", &rows.delta);
-            add(&mut rows.hidden, &rows.delta, threads);
+            layer.add_delta(layer.post_norms.as_ref().map(|norms| &norms.0), &step, rows);
             layer.mlp(&step, rows);
             trace.see(Some(at), "mlp_out", &rows.delta);
-            add(&mut rows.hidden, &rows.delta, threads);
+            layer.add_delta(layer.post_norms.as_ref().map(|norms| &norms.1), &step, rows);
             trace.see(Some(at), "out", &rows.hidden);
         }
         // The head is the largest linear: only the rows that are asked for go through it.
@@ -105,8 +116,9 @@ impl Embedding {
 
 impl Layer {
     /// Writes this layer's K/V rows and leaves in `delta` what attention adds.
-    fn attend(&self, at: usize, step: &Step<'_>, rows: &mut Rows, pool: &mut DevicePool) {
+    fn attend(&self, step: &Step<'_>, rows: &mut Rows, pool: &mut DevicePool) {
         let Step { config, threads, positions, .. } = *step;
+        let table = step.rotary[self.place.pool].table();
         let (count, dim) = (positions.len(), config.head_dim);
         let (q_len, kv_len) = (config.heads * dim, config.kv_heads * dim);
         rms_norm(&rows.hidden, &self.attention_norm, config.rms_eps, &mut rows.normed, threads);
@@ -124,21 +136,23 @@ impl Layer {
             RopePairs::HalfSplit => RopeStyle::HalfSplit,
             RopePairs::Adjacent => RopeStyle::AdjacentPair,
         };
-        rope(&mut rows.query, dim, positions, step.table, style, threads);
-        rope(&mut rows.key, dim, positions, step.table, style, threads);
-        store(at, step, &rows.key, &rows.value, pool);
+        rope(&mut rows.query, dim, positions, table, style, threads);
+        rope(&mut rows.key, dim, positions, table, style, threads);
+        self.store(step, &rows.key, &rows.value, pool);
         let layout = pool.layout();
         let geometry = KvGeometry {
             kv_heads: layout.kv_heads,
             head_dim: layout.head_dim,
             page_tokens: layout.page_tokens,
             page_stride: layout.page_len(),
-            key_offset: layout.k_part(at),
-            value_offset: layout.v_part(at),
+            key_offset: layout.k_part(self.place.layer),
+            value_offset: layout.v_part(self.place.layer),
         };
         let kv = PagedKv::new(pool.values(), geometry);
         let attended = rows.attended.resize(count, q_len);
-        paged_attention(step.attention, &rows.query, kv, step.sequences, attended, threads);
+        let Reading { pages, sequences } = &step.reading[self.place.pool];
+        let shape = step.shape_of(self.place.pool);
+        paged_attention(shape, &rows.query, kv, pages, sequences, attended, threads);
         rows.delta.resize(count * config.hidden, 0.0);
         self.output.forward(&rows.attended, &mut rows.delta, threads);
     }
@@ -152,41 +166,66 @@ impl Layer {
         rows.up.resize(count * config.intermediate, 0.0);
         self.gate.forward(&rows.normed, &mut rows.gate, threads);
         self.up.forward(&rows.normed, &mut rows.up, threads);
-        silu_mul(&rows.gate, &rows.up, count, &mut rows.activated, threads);
+        match config.architecture.activation() {
+            Activation::Silu => {
+                silu_mul(&rows.gate, &rows.up, count, &mut rows.activated, threads);
+            }
+            Activation::GeluTanh => {
+                gelu_tanh_mul(&rows.gate, &rows.up, count, &mut rows.activated, threads);
+            }
+        }
         self.down.forward(&rows.activated, &mut rows.delta, threads);
+    }
+
+    /// Adds `delta` to the residual stream, through `norm` where there is one.
+    fn add_delta(&self, norm: Option<&Vec<f32>>, step: &Step<'_>, rows: &mut Rows) {
+        if let Some(norm) = norm {
+            rms_norm_in_place(&mut rows.delta, norm, step.config.rms_eps, step.threads);
+        }
+        add(&mut rows.hidden, &rows.delta, step.threads);
+    }
+
+    /// Writes the K/V rows of every token into its page.
+    fn store(&self, step: &Step<'_>, key: &[f32], value: &[f32], pool: &mut DevicePool) {
+        let row = step.config.kv_heads * step.config.head_dim;
+        let page_tokens = pool.layout().page_tokens;
+        let id = PoolId(self.place.pool as u16);
+        for (at, slice) in step.batch.slices.iter().enumerate() {
+            let pages = step.batch.pages(at, id);
+            for (index, position) in (slice.first..).zip(slice.start..slice.end()) {
+                let rows = index * row..(index + 1) * row;
+                let page = pages.page_of(position, page_tokens);
+                let slot = position % page_tokens;
+                pool.write(page, self.place.layer, slot, &key[rows.clone()], &value[rows]);
+            }
+        }
     }
 }
 
-fn sequences<'a>(batch: &Batch, pages: &'a [u32]) -> Vec<AttentionSequence<'a>> {
-    let mut rest = pages;
-    batch
-        .slices
-        .iter()
-        .enumerate()
-        .map(|(at, slice)| {
-            let (own, others) = rest.split_at(batch.pages(at, PoolId(0)).pages.len());
-            rest = others;
-            AttentionSequence {
+impl Step<'_> {
+    /// Attention of the layers in pool `pool`.
+    fn shape_of(&self, pool: usize) -> AttentionShape {
+        let sliding = self.config.sliding.as_ref().filter(|_| pool > 0);
+        AttentionShape { window: sliding.map(|sliding| sliding.window), ..self.attention }
+    }
+}
+
+impl Reading {
+    /// Takes over the page lists of `pool`.
+    fn fill(&mut self, batch: &Batch, pool: PoolId) {
+        let Self { pages, sequences } = self;
+        pages.clear();
+        sequences.clear();
+        for (at, slice) in batch.slices.iter().enumerate() {
+            let (start, list) = (pages.len(), batch.pages(at, pool));
+            pages.extend(list.pages.iter().map(|page| page.0));
+            sequences.push(AttentionSequence {
                 first_row: slice.first,
                 rows: slice.len,
                 start: slice.start,
-                pages: own,
-            }
-        })
-        .collect()
-}
-
-/// Writes the K/V rows of every token into its page.
-fn store(layer: usize, step: &Step<'_>, key: &[f32], value: &[f32], pool: &mut DevicePool) {
-    let row = step.config.kv_heads * step.config.head_dim;
-    let page_tokens = pool.layout().page_tokens;
-    for (at, slice) in step.batch.slices.iter().enumerate() {
-        let pages = step.batch.pages(at, PoolId(0));
-        for (index, position) in (slice.first..).zip(slice.start..slice.end()) {
-            let rows = index * row..(index + 1) * row;
-            let page = pages.page_of(position, page_tokens);
-            let slot = position % page_tokens;
-            pool.write(page, layer, slot, &key[rows.clone()], &value[rows]);
+                first_page: list.first,
+                pages: start..pages.len(),
+            });
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use kernels::{KernelError, KernelPath, Linear, WeightFormat, dequantize_row};
 
-use super::{Decoder, Embedding, Layer, Scratch};
+use super::{Decoder, Embedding, Layer, Place, Scratch};
+use crate::arch::pools;
 use crate::arch::rope::Rotary;
 use crate::arch::tensors::{LayerTensor, Naming};
-use crate::config::{Architecture, ModelConfig};
+use crate::config::ModelConfig;
 use crate::weights::{Entry, Tensor, Weights};
 
 /// How far packing is.
@@ -44,9 +45,10 @@ impl Decoder {
         let mut packer =
             Packer { weights: &weights, packing, progress: Progress { done: 0, total } };
         let naming = packer.packing.naming;
-        let layers = (0..config.layers).map(|layer| packer.layer(&config, layer));
+        let places = pools::places(&config).enumerate();
+        let layers = places.map(|(layer, place)| packer.layer(&config, layer, place));
         let layers = layers.collect::<Result<_, _>>()?;
-        let final_norm = packer.vector(naming.final_norm())?;
+        let final_norm = packer.norm(&config, naming.final_norm())?;
         let head = if config.tied { naming.embedding() } else { naming.head() };
         let head = packer.linear(head)?;
         let divisors = match naming.rope_divisors() {
@@ -54,7 +56,12 @@ impl Decoder {
             _ => None,
         };
         packer.finish();
-        let rotary = Rotary::new(&config, divisors.as_deref());
+        let rotary =
+            |rope, divisors| Rotary::new(rope, config.head_dim, config.max_context, divisors);
+        let global = rotary((config.rope_theta, config.rope_scaling), divisors.as_deref());
+        let sliding = config.sliding.as_ref();
+        let sliding = sliding.map(|s| rotary((s.rope_theta, s.rope_scaling), None));
+        let rotary = [global].into_iter().chain(sliding).collect();
         let entry = packer.entry(naming.embedding()).clone();
         let embedding = Embedding { weights, entry };
         let scratch = Scratch::default();
@@ -73,28 +80,52 @@ impl<'a> Packer<'a, '_> {
         self.weights.entry(name).expect("the tensors were checked before packing")
     }
 
-    fn layer(&mut self, config: &ModelConfig, at: usize) -> Result<Layer, (String, KernelError)> {
-        let name = |tensor| self.packing.naming.layer(at, tensor);
+    fn layer(
+        &mut self,
+        config: &ModelConfig,
+        at: usize,
+        place: Place,
+    ) -> Result<Layer, (String, KernelError)> {
         use LayerTensor as T;
-        let names = [T::Query, T::Key, T::Value, T::Output, T::Gate, T::Up, T::Down].map(name);
-        let [attention_norm, mlp_norm] = [T::AttentionNorm, T::MlpNorm].map(name);
-        let norms = [T::QueryNorm, T::KeyNorm].map(name);
-        let head_norms = match config.architecture {
-            Architecture::Llama => None,
-            Architecture::Qwen3 => Some((self.vector(&norms[0])?, self.vector(&norms[1])?)),
+        let (naming, architecture) = (self.packing.naming, config.architecture);
+        let name = |tensor| naming.layer(architecture, at, tensor);
+        let mut pair = |used: bool, tensors: [T; 2]| {
+            if !used {
+                return Ok(None);
+            }
+            let [first, second] = tensors.map(name);
+            Ok(Some((self.norm(config, &first)?, self.norm(config, &second)?)))
         };
+        let head_norms = pair(architecture.has_head_norms(), [T::QueryNorm, T::KeyNorm])?;
+        let post_norms =
+            pair(architecture.has_post_norms(), [T::PostAttentionNorm, T::PostMlpNorm])?;
         Ok(Layer {
-            attention_norm: self.vector(&attention_norm)?,
-            query: self.linear(&names[0])?,
-            key: self.linear(&names[1])?,
-            value: self.linear(&names[2])?,
+            place,
+            attention_norm: self.norm(config, &name(T::AttentionNorm))?,
+            query: self.linear(&name(T::Query))?,
+            key: self.linear(&name(T::Key))?,
+            value: self.linear(&name(T::Value))?,
             head_norms,
-            output: self.linear(&names[3])?,
-            mlp_norm: self.vector(&mlp_norm)?,
-            gate: self.linear(&names[4])?,
-            up: self.linear(&names[5])?,
-            down: self.linear(&names[6])?,
+            output: self.linear(&name(T::Output))?,
+            post_norms,
+            mlp_norm: self.norm(config, &name(T::MlpNorm))?,
+            gate: self.linear(&name(T::Gate))?,
+            up: self.linear(&name(T::Up))?,
+            down: self.linear(&name(T::Down))?,
         })
+    }
+
+    /// The weights of a norm, as they multiply.
+    fn norm(
+        &mut self,
+        config: &ModelConfig,
+        name: &str,
+    ) -> Result<Vec<f32>, (String, KernelError)> {
+        let mut weights = self.vector(name)?;
+        for weight in &mut weights {
+            *weight += config.norm_offset;
+        }
+        Ok(weights)
     }
 
     /// A small tensor as f32.

@@ -6,12 +6,12 @@ use kernels::WeightFormat;
 use types::TokenId;
 
 use super::convert::{GgufFile, metadata};
-use super::golden::{fixture, pages, runner};
+use super::golden::{Tables, fixture, runner};
 use super::tensors::{LayerTensor as T, Naming};
 use super::{Trace, invariance};
 use crate::config::ModelConfig;
 use crate::load::{LoadOptions, inspect};
-use crate::runner::{Batch, Logits, PageList};
+use crate::runner::{Batch, Logits};
 
 const FORMATS: [WeightFormat; 5] = [
     WeightFormat::Q5_0,
@@ -78,9 +78,12 @@ fn random_model(format: WeightFormat, test: &str) -> (GgufFile, Vec<f32>) {
             (T::Down, hidden, inner),
         ] {
             let values = rng.values(rows * width, (3.0 / width as f32).sqrt());
-            matrices.push((naming.layer(layer, tensor), width, values));
+            matrices.push((naming.layer(config.architecture, layer, tensor), width, values));
         }
-        norms.extend([T::AttentionNorm, T::MlpNorm].map(|tensor| naming.layer(layer, tensor)));
+        norms.extend(
+            [T::AttentionNorm, T::MlpNorm]
+                .map(|tensor| naming.layer(config.architecture, layer, tensor)),
+        );
     }
     for (name, width, values) in matrices {
         let dims = [width as u64, (values.len() / width) as u64];
@@ -227,7 +230,7 @@ fn run(file: &GgufFile, dequantize: bool) -> (Logits, Vec<f32>) {
     let mut runner = runner(&file.0, LoadOptions { dequantize, ..LoadOptions::default() });
     let ids = prompt();
     let mut batch = Batch::default();
-    batch.push(&ids, 0, ids.len(), [PageList::whole(&pages())]);
+    batch.push(&ids, 0, ids.len(), Tables::of(&runner).lists());
     let (mut logits, mut embedded) = (Logits::new(), Embedded::default());
     runner.execute_traced(&batch, &mut logits, &mut embedded).unwrap();
     (logits, embedded.0)

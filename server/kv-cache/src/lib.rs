@@ -35,6 +35,8 @@ mod table;
 #[cfg(test)]
 mod model_test;
 #[cfg(test)]
+mod replay_test;
+#[cfg(test)]
 mod tests;
 
 pub use claims::Claims;

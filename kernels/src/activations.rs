@@ -20,9 +20,15 @@ pub struct Activations {
     features: usize,
     values: Vec<f32>,
     int8: OnceLock<Int8Rows>,
-    /// Buffers of a form that was dropped.
-    spare: Mutex<Int8Rows>,
+    lanes: OnceLock<Lanes>,
+    /// Buffers of forms that were dropped.
+    spare: Mutex<(Int8Rows, Lanes)>,
 }
+
+/// Sums of int8 activations as the two i16 lanes of an output hold them, for kernels that start
+/// from them: for each half of a block a word whose low 16 bits are the sum of the first two of
+/// each four activations, and whose high 16 bits are that of the last two.
+pub(crate) type Lanes = Vec<[i32; 2]>;
 
 /// The int8 form: `value = scale * q`, `|q| <= 127`, blocks of 32.
 #[derive(Debug, Default)]
@@ -104,7 +110,10 @@ impl Activations {
     fn drop_forms(&mut self) {
         let spare = self.spare.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(int8) = self.int8.take() {
-            *spare = int8;
+            spare.0 = int8;
+        }
+        if let Some(lanes) = self.lanes.take() {
+            spare.1 = lanes;
         }
     }
 
@@ -114,10 +123,29 @@ impl Activations {
     pub(crate) fn int8(&self, pool: &ThreadPool) -> &Int8Rows {
         self.int8.get_or_init(|| {
             let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut form = std::mem::take(&mut *spare);
+            let mut form = std::mem::take(&mut spare.0);
             drop(spare);
             self.quantize(&mut form, pool);
             form
+        })
+    }
+
+    /// The lane sums of the int8 form, one entry per block; made at the first call.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn lanes(&self, pool: &ThreadPool) -> &[[i32; 2]] {
+        self.lanes.get_or_init(|| {
+            let q = &self.int8(pool).q;
+            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lanes = std::mem::take(&mut spare.1);
+            drop(spare);
+            lanes.resize(q.len() / BLOCK, [0; 2]);
+            let rows = SharedOut::new(&mut lanes);
+            pool.parallel_for(q.len() / BLOCK, 1024, |blocks| {
+                let q = &q[blocks.start * BLOCK..blocks.end * BLOCK];
+                // SAFETY: `parallel_for` hands out each block once.
+                crate::math::lane_sums(q, unsafe { rows.slice(blocks) });
+            });
+            lanes
         })
     }
 

@@ -9,8 +9,6 @@ use std::fmt;
 use half::{bf16, f16};
 
 pub(crate) use self::block::Block;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use self::block::centre;
 use crate::KernelError;
 
 /// Values of one quantised block, of weights and of activations.

@@ -278,6 +278,24 @@ vectorised! {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+vectorised! {
+    /// Sums of the halves of int8 blocks, as [`crate::activations::Lanes`] says.
+    pub(crate) fn lane_sums(q: &[i8], lanes: &mut [[i32; 2]]) {
+        for (q, lanes) in q.as_chunks::<BLOCK>().0.iter().zip(lanes) {
+            for (lane, half) in lanes.iter_mut().zip(q.as_chunks::<16>().0) {
+                let mut sums = [0i32; 4];
+                for four in half.as_chunks::<4>().0 {
+                    for (sum, q) in sums.iter_mut().zip(four) {
+                        *sum += i32::from(*q);
+                    }
+                }
+                *lane = (sums[0] + sums[1]) & 0xffff | (sums[2] + sums[3]) << 16;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,14 +1,15 @@
-//! What the block formats share: an activation block repeated for each output, and how integers of
-//! four to six bits lie in a panel and are multiplied with int8 activations.
+//! What the block formats share: how integers of four to six bits lie in a panel, and how they are
+//! multiplied with int8 activations.
 //!
+//! A vector of weights holds four consecutive values of each of eight outputs; the activations that
+//! they meet are the same for all outputs, so a tile reads them as four bytes for all lanes.
 //! Block sums are exact in i32, so how they are formed cannot change a bit.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
 use crate::WeightFormat;
-use crate::activations::Int8Rows;
-use crate::format::{BLOCK, Block, centre};
+use crate::format::{BLOCK, Block};
 
 /// Outputs of a panel: the lanes of a vector.
 pub(super) const OUTPUTS: usize = 8;
@@ -21,62 +22,28 @@ pub(super) const NIBBLES: usize = OUTPUTS * BLOCK / 2;
 /// Bytes of five-bit integers: the fifth bits follow the nibbles.
 pub(super) const FIVE_BITS: usize = NIBBLES + OUTPUTS * BLOCK / 8;
 
-/// An activation block with everything repeated for each output, so that the multiplications take
-/// it from memory.
+/// One block of a row of activations.
 #[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub(super) struct Spread {
-    /// Four consecutive activations each.
-    pub(super) words: [[i32; OUTPUTS]; BLOCK / 4],
-    /// What the centre of stored integers adds to a sum of products.
-    pub(super) bias: [i32; OUTPUTS],
-    /// For each half of the block what the centre takes from the two i16 lanes of an output: in
-    /// one lane are the first two of each four activations, in the other the last two.
-    pub(super) lanes: [[i32; OUTPUTS]; 2],
-    pub(super) scale: [f32; OUTPUTS],
-    /// Scale times the sum of the activations.
-    pub(super) total: [f32; OUTPUTS],
+pub(super) struct Activation<'a> {
+    pub(super) q: &'a [i8; BLOCK],
+    /// As [`crate::activations::Lanes`] has them; zeros unless [`BlockFormat::LANES`].
+    pub(super) lanes: [i32; 2],
+    pub(super) scale: f32,
+    /// The sum of `q`.
+    pub(super) sum: i32,
+    /// Scale times sum.
+    pub(super) total: f32,
 }
 
-impl Spread {
-    pub(super) const EMPTY: Self = Self {
-        words: [[0; OUTPUTS]; BLOCK / 4],
-        bias: [0; OUTPUTS],
-        lanes: [[0; OUTPUTS]; 2],
-        scale: [0.0; OUTPUTS],
-        total: [0.0; OUTPUTS],
-    };
-
-    /// Takes block `at` of `form` for format `F`.
-    pub(super) fn fill<F: BlockFormat>(&mut self, form: &Int8Rows, at: usize) {
-        let q = &form.q[at * BLOCK..(at + 1) * BLOCK];
-        for (word, q) in self.words.iter_mut().zip(q.as_chunks::<4>().0) {
-            *word = [i32::from_le_bytes(q.map(i8::cast_unsigned)); OUTPUTS];
-        }
-        if F::LANES {
-            for (lanes, half) in self.lanes.iter_mut().zip(q.as_chunks::<16>().0) {
-                *lanes = [lane_sums(half, centre(F::FORMAT)); OUTPUTS];
-            }
-        } else if F::BIAS != 0 {
-            self.bias = [F::BIAS * form.sum[at]; OUTPUTS];
-        }
-        self.scale = [form.scale[at]; OUTPUTS];
-        if F::OFFSETS {
-            self.total = [form.total[at]; OUTPUTS];
-        }
+impl Activation<'_> {
+    /// Word `at`: four consecutive values, for every output.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn word(&self, at: usize) -> __m256i {
+        // SAFETY: eight words make the 32 bytes.
+        let word = unsafe { self.q.as_ptr().cast::<i32>().add(at).read_unaligned() };
+        _mm256_set1_epi32(word)
     }
-}
-
-/// Minus `centre` times the activations, summed for the two i16 lanes of an output.
-fn lane_sums(q: &[i8; 16], centre: i32) -> i32 {
-    let mut sums = [0i32; 2];
-    for q in q.as_chunks::<2>().0.as_chunks::<2>().0 {
-        for (sum, pair) in sums.iter_mut().zip(q) {
-            *sum -= centre * (i32::from(pair[0]) + i32::from(pair[1]));
-        }
-    }
-    // At most 32 * 8 * 127 in magnitude, so both are whole in 16 bits.
-    sums[0] & 0xffff | sums[1] << 16
 }
 
 /// How a block format lies in a panel: units of a head and one or several blocks. A block is its
@@ -95,10 +62,11 @@ pub(super) unsafe trait BlockFormat: Send + Sync + 'static {
     const BLOCK_BYTES: usize;
     /// Whether an offset is added to each weight.
     const OFFSETS: bool;
-    /// Whether [`Spread::lanes`] is used.
-    const LANES: bool = false;
-    /// What is still in the weights that `dot` multiplies with.
-    const BIAS: i32 = if Self::LANES { 0 } else { centre(Self::FORMAT) };
+    /// Whether [`Activation::lanes`] is used.
+    const LANES: bool;
+    /// What was added to the weights that `dot` multiplies with, times the sum of activations,
+    /// is taken off its result.
+    const BIAS: i32;
     /// Bytes of a unit of all outputs.
     const UNIT_BYTES: usize = Self::HEAD + Self::UNIT * Self::BLOCK_BYTES;
 
@@ -106,14 +74,14 @@ pub(super) unsafe trait BlockFormat: Send + Sync + 'static {
     fn pack(block: &Block, output: usize, head: &mut [u8], place: &mut [u8]);
 
     /// Exact sums of products, with the bias still in them: eight outputs for each panel of `w`
-    /// (their number is `S / R`) and each row of `x`.
+    /// (their number is `S / R`) and each row of `x`; result `p * R + r` is of panel p and row r.
     ///
     /// # Safety
     /// The processor has AVX2, and at `w` and each further `stride` is a block.
     unsafe fn dot<const R: usize, const S: usize>(
         w: *const u8,
         stride: usize,
-        x: &[&Spread; R],
+        x: &[Activation<'_>; R],
     ) -> [__m256i; S];
 
     /// What the sums are multiplied with.
@@ -159,34 +127,27 @@ pub(super) fn pack_upper_pairs(q: &[u8; BLOCK], output: usize, place: &mut [u8])
     }
 }
 
-/// Vectors `v` of the low and the high values of a block of `BITS` bits.
+/// Vector `v` of the values of a block of `BITS` bits; 0 to 3 are the low nibbles, 4 to 7 the high.
 ///
 /// # Safety
 /// AVX2; at `w` are the nibbles of a block and, right behind them, its upper bits.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn split<const BITS: usize>(w: *const u8, v: usize) -> [__m256i; 2] {
+unsafe fn values<const BITS: usize>(w: *const u8, v: usize) -> __m256i {
     // SAFETY: there are four vectors of nibbles and then one or two of upper bits.
     let load = |at: usize| unsafe { _mm256_loadu_si256(w.add(at).cast()) };
-    let mask = _mm256_set1_epi8(0x0f);
+    let (half, v) = (v / 4, v % 4);
     let both = load(VECTOR * v);
-    let low = _mm256_and_si256(both, mask);
-    let high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), mask);
-    match BITS {
-        4 => [low, high],
-        5 => {
-            let (mask, upper) = (_mm256_set1_epi8(0x10), load(NIBBLES));
-            let (down, up) = (shift_right(upper, v), shift_left(upper, 4 - v));
-            let (down, up) = (_mm256_and_si256(down, mask), _mm256_and_si256(up, mask));
-            [_mm256_or_si256(low, down), _mm256_or_si256(high, up)]
-        }
-        _ => {
-            let mask = _mm256_set1_epi8(0x30);
-            let first = _mm256_and_si256(two_bits(load(NIBBLES), v), mask);
-            let second = _mm256_and_si256(two_bits(load(NIBBLES + VECTOR), v), mask);
-            [_mm256_or_si256(low, first), _mm256_or_si256(high, second)]
-        }
-    }
+    let both = if half == 0 { both } else { _mm256_srli_epi16::<4>(both) };
+    let nibbles = _mm256_and_si256(both, _mm256_set1_epi8(0x0f));
+    let upper = match BITS {
+        4 => return nibbles,
+        5 if half == 0 => shift_right(load(NIBBLES), v),
+        5 => shift_left(load(NIBBLES), 4 - v),
+        _ => two_bits(load(NIBBLES + VECTOR * half), v),
+    };
+    let mask = _mm256_set1_epi8(if BITS == 5 { 0x10 } else { 0x30 });
+    _mm256_or_si256(nibbles, _mm256_and_si256(upper, mask))
 }
 
 /// Brings the pair of bits of vector `v` to bits 4 and 5 of each byte.
@@ -225,80 +186,107 @@ fn shift_left(value: __m256i, bits: usize) -> __m256i {
     }
 }
 
-/// Sums of products of both halves of a block of at most five bits, in two i16 lanes an output.
+/// Adds the products of vectors `from..to` of a block of `BITS` bits to `dots`, in two i16 lanes an
+/// output. Sums wrap around; single products pairs (at most 2 * 63 * 127) do not.
 ///
 /// # Safety
-/// As of [`split`] at `w` and each further `stride`.
+/// As of [`values`] at `w` and each further `stride`.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn lane_dots<const BITS: usize, const R: usize, const S: usize>(
+pub(super) unsafe fn add_lanes<const BITS: usize, const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[&Spread; R],
-) -> [[__m256i; S]; 2] {
-    // A pair of products is at most 2 * 31 * 127 in magnitude, and the sum of the four pairs that
-    // a half adds to a lane at most 31,496: no i16 overflows.
-    let mut dots = [[_mm256_setzero_si256(); S]; 2];
-    for v in 0..BLOCK / 8 {
-        for p in 0..S / R {
+    x: &[Activation<'_>; R],
+    half: usize,
+    dots: &mut [__m256i; S],
+) {
+    for v in BLOCK / 8 * half..BLOCK / 8 * (half + 1) {
+        let mut w_values = [_mm256_setzero_si256(); S];
+        for (p, values_p) in w_values.iter_mut().enumerate().take(S / R) {
             // SAFETY: the caller's promise.
-            let [low, high] = unsafe { split::<BITS>(w.add(p * stride), v) };
-            for (r, x) in x.iter().enumerate() {
-                let i = p * R + r;
-                let product = _mm256_maddubs_epi16(low, word(&x.words[v]));
-                dots[0][i] = pinned(_mm256_add_epi16(dots[0][i], product));
-                let product = _mm256_maddubs_epi16(high, word(&x.words[BLOCK / 8 + v]));
-                dots[1][i] = pinned(_mm256_add_epi16(dots[1][i], product));
+            *values_p = unsafe { values::<BITS>(w.add(p * stride), v) };
+        }
+        for (r, x) in x.iter().enumerate() {
+            let x = x.word(v);
+            for p in 0..S / R {
+                let dot = &mut dots[p * R + r];
+                *dot = pinned(_mm256_add_epi16(*dot, _mm256_maddubs_epi16(w_values[p], x)));
             }
         }
     }
-    dots
 }
 
 /// Sums of nibbles times activations, in two i16 lanes an output.
 ///
 /// # Safety
-/// As of [`split`] at `w` and each further `stride`.
+/// As of [`add_lanes`].
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn nibble_dots<const R: usize, const S: usize>(
+pub(super) unsafe fn four_bit_lanes<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[&Spread; R],
+    x: &[Activation<'_>; R],
 ) -> [__m256i; S] {
     // A pair of products is at most 2 * 15 * 127 in magnitude and the sum of eight pairs at most
     // 30,480: no i16 overflows.
     let mut dots = [_mm256_setzero_si256(); S];
-    for v in 0..BLOCK / 8 {
-        for p in 0..S / R {
-            // SAFETY: the caller's promise.
-            let [low, high] = unsafe { split::<4>(w.add(p * stride), v) };
-            for (r, x) in x.iter().enumerate() {
-                let dot = &mut dots[p * R + r];
-                let product = _mm256_maddubs_epi16(low, word(&x.words[v]));
-                *dot = _mm256_add_epi16(*dot, product);
-                let product = _mm256_maddubs_epi16(high, word(&x.words[BLOCK / 8 + v]));
-                *dot = pinned(_mm256_add_epi16(*dot, product));
-            }
-        }
+    for half in 0..2 {
+        // SAFETY: the caller's promise.
+        unsafe { add_lanes::<4, R, S>(w, stride, x, half, &mut dots) };
     }
     dots
 }
 
-/// A part of [`Spread`] as a vector.
+/// Sums of five-bit values less 16 times activations, in two i16 lanes an output.
+///
+/// # Safety
+/// As of [`add_lanes`].
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn word(values: &[i32; OUTPUTS]) -> __m256i {
-    // SAFETY: 32 bytes.
-    unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
+pub(super) unsafe fn five_bit_lanes<const R: usize, const S: usize>(
+    w: *const u8,
+    stride: usize,
+    x: &[Activation<'_>; R],
+) -> [__m256i; S] {
+    // Each lane starts with what the 16 takes from it. What is left in the end is the sum of 16
+    // products of at most 16 * 127 in magnitude, which a lane holds, so wrapping on the way is
+    // harmless.
+    let mut dots = [_mm256_setzero_si256(); S];
+    for (r, x) in x.iter().enumerate() {
+        let lanes = x.lanes.map(|lane| _mm256_set1_epi32(lane));
+        let both = _mm256_add_epi16(lanes[0], lanes[1]);
+        let start = _mm256_mullo_epi16(both, _mm256_set1_epi16(-16));
+        (0..S / R).for_each(|p| dots[p * R + r] = start);
+    }
+    for half in 0..2 {
+        // SAFETY: the caller's promise.
+        unsafe { add_lanes::<5, R, S>(w, stride, x, half, &mut dots) };
+    }
+    dots
 }
 
-/// A part of [`Spread`] or a row's sums as a vector.
+/// Sums of half a block of six-bit values less 32 times activations, in two i16 lanes an output.
+///
+/// # Safety
+/// As of [`add_lanes`].
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn floats(values: &[f32; OUTPUTS]) -> __m256 {
-    // SAFETY: 32 bytes.
-    unsafe { _mm256_loadu_ps(values.as_ptr()) }
+pub(super) unsafe fn six_bit_lanes<const R: usize, const S: usize>(
+    w: *const u8,
+    stride: usize,
+    x: &[Activation<'_>; R],
+    half: usize,
+) -> [__m256i; S] {
+    // As in `five_bit_lanes`, with eight products of at most 32 * 127.
+    let mut dots = [_mm256_setzero_si256(); S];
+    for (r, x) in x.iter().enumerate() {
+        let lanes = _mm256_set1_epi32(x.lanes[half]);
+        let start = _mm256_mullo_epi16(lanes, _mm256_set1_epi16(-32));
+        (0..S / R).for_each(|p| dots[p * R + r] = start);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { add_lanes::<6, R, S>(w, stride, x, half, &mut dots) };
+    dots
 }
 
 /// The same value in a register, opaque to the compiler.

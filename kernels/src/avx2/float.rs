@@ -107,6 +107,7 @@ unsafe impl<E: Element> PanelKernel for Float<E> {
     const NAME: &'static str = E::NAME;
     const FORMAT: WeightFormat = E::FORMAT;
     const OUTPUTS: usize = OUTPUTS;
+    const TOGETHER: usize = 1;
 
     type Input<'a> = Rows<'a>;
 

@@ -4,8 +4,8 @@
 use std::arch::x86_64::*;
 
 use super::block::{
-    BlockFormat, FIVE_BITS, HALVES, NIBBLES, OUTPUTS, Spread, halves, lane_dots, nibble_dots,
-    pack_five, pack_nibbles, pinned, word,
+    Activation, BlockFormat, FIVE_BITS, HALVES, NIBBLES, OUTPUTS, five_bit_lanes, four_bit_lanes,
+    halves, pack_five, pack_nibbles, pinned,
 };
 use crate::WeightFormat;
 use crate::format::{BLOCK, Block};
@@ -32,7 +32,8 @@ fn pack_scale<F: BlockFormat>(block: &Block, output: usize, integers: usize, pla
 
 /// Implements a format of `$integers` bytes of integers in a panel block.
 macro_rules! block_format {
-    ($type:ident, $name:literal, $integers:expr, $offsets:literal, $pack:expr, $dot:expr) => {
+    ($type:ident, $name:literal, $integers:expr, $offsets:literal, $bias:literal, $lanes:literal,
+        $pack:expr, $dot:expr) => {
         // SAFETY: `dot` reads the integers, and `scale` and `offset` what lies right behind them,
         // all inside `BLOCK_BYTES`.
         unsafe impl BlockFormat for $type {
@@ -42,6 +43,8 @@ macro_rules! block_format {
             const HEAD: usize = 0;
             const BLOCK_BYTES: usize = $integers + HALVES * (1 + $offsets as usize);
             const OFFSETS: bool = $offsets;
+            const LANES: bool = $lanes;
+            const BIAS: i32 = $bias;
 
             fn pack(block: &Block, output: usize, _: &mut [u8], place: &mut [u8]) {
                 $pack(&block.q, output, place);
@@ -53,7 +56,7 @@ macro_rules! block_format {
             unsafe fn dot<const R: usize, const S: usize>(
                 w: *const u8,
                 stride: usize,
-                x: &[&Spread; R],
+                x: &[Activation<'_>; R],
             ) -> [__m256i; S] {
                 // SAFETY: the caller's promise.
                 unsafe { $dot(w, stride, x) }
@@ -83,11 +86,11 @@ fn pack_bytes(q: &[u8; BLOCK], output: usize, place: &mut [u8]) {
     }
 }
 
-block_format!(Q4_0, "avx2-q4_0-8x32", NIBBLES, false, pack_nibbles, four);
-block_format!(Q4_1, "avx2-q4_1-8x32", NIBBLES, true, pack_nibbles, four);
-block_format!(Q5_0, "avx2-q5_0-8x32", FIVE_BITS, false, pack_five, five);
-block_format!(Q5_1, "avx2-q5_1-8x32", FIVE_BITS, true, pack_five, five);
-block_format!(Q8_0, "avx2-q8_0-8x32", OUTPUTS * BLOCK, false, pack_bytes, eight);
+block_format!(Q4_0, "avx2-q4_0-8x32", NIBBLES, false, 8, false, pack_nibbles, four);
+block_format!(Q4_1, "avx2-q4_1-8x32", NIBBLES, true, 0, false, pack_nibbles, four);
+block_format!(Q5_0, "avx2-q5_0-8x32", FIVE_BITS, false, 0, true, pack_five, five);
+block_format!(Q5_1, "avx2-q5_1-8x32", FIVE_BITS, true, -16, true, pack_five, five);
+block_format!(Q8_0, "avx2-q8_0-8x32", OUTPUTS * BLOCK, false, 128, false, pack_bytes, eight);
 
 /// # Safety
 /// AVX2, and nibbles at `w` and each further `stride`.
@@ -96,10 +99,10 @@ block_format!(Q8_0, "avx2-q8_0-8x32", OUTPUTS * BLOCK, false, pack_bytes, eight)
 unsafe fn four<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[&Spread; R],
+    x: &[Activation<'_>; R],
 ) -> [__m256i; S] {
     // SAFETY: the caller's promise.
-    let mut dots = unsafe { nibble_dots(w, stride, x) };
+    let mut dots = unsafe { four_bit_lanes(w, stride, x) };
     for dot in &mut dots {
         *dot = _mm256_madd_epi16(*dot, _mm256_set1_epi16(1));
     }
@@ -113,13 +116,12 @@ unsafe fn four<const R: usize, const S: usize>(
 unsafe fn five<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[&Spread; R],
+    x: &[Activation<'_>; R],
 ) -> [__m256i; S] {
     // SAFETY: the caller's promise.
-    let [mut dots, high] = unsafe { lane_dots::<5, R, S>(w, stride, x) };
-    let one = _mm256_set1_epi16(1);
-    for (dot, high) in dots.iter_mut().zip(high) {
-        *dot = _mm256_add_epi32(_mm256_madd_epi16(*dot, one), _mm256_madd_epi16(high, one));
+    let mut dots = unsafe { five_bit_lanes(w, stride, x) };
+    for dot in &mut dots {
+        *dot = _mm256_madd_epi16(*dot, _mm256_set1_epi16(1));
     }
     dots
 }
@@ -131,30 +133,46 @@ unsafe fn five<const R: usize, const S: usize>(
 unsafe fn eight<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[&Spread; R],
+    x: &[Activation<'_>; R],
 ) -> [__m256i; S] {
-    let mask = _mm256_set1_epi8(0x0f);
-    let mut low = [_mm256_setzero_si256(); S];
-    let mut high = [_mm256_setzero_si256(); S];
-    for v in 0..BLOCK / 4 {
-        for p in 0..S / R {
-            // SAFETY: eight vectors make the 256 bytes.
-            let both = unsafe { _mm256_loadu_si256(w.add(p * stride + 4 * OUTPUTS * v).cast()) };
-            let w_low = _mm256_and_si256(both, mask);
-            let w_high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), mask);
-            for (r, x) in x.iter().enumerate() {
-                let x = word(&x.words[v]);
-                // No i16 overflows, as in `nibble_dots`.
-                let i = p * R + r;
-                low[i] = pinned(_mm256_add_epi16(low[i], _mm256_maddubs_epi16(w_low, x)));
-                high[i] = pinned(_mm256_add_epi16(high[i], _mm256_maddubs_epi16(w_high, x)));
-            }
-        }
-    }
-    let mut dots = low;
+    // SAFETY: the caller's promise.
+    let (mut dots, high) =
+        unsafe { (plane::<0, R, S>(w, stride, x), plane::<1, R, S>(w, stride, x)) };
     for (dot, high) in dots.iter_mut().zip(high) {
         let low = _mm256_madd_epi16(*dot, _mm256_set1_epi16(1));
         *dot = _mm256_add_epi32(low, _mm256_madd_epi16(high, _mm256_set1_epi16(16)));
+    }
+    dots
+}
+
+/// Sums of the low (`HIGH` 0) or high (1) nibbles of bytes times activations, in two i16 lanes an
+/// output: as in `four_bit_lanes`, none overflows.
+///
+/// # Safety
+/// As of `eight`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn plane<const HIGH: usize, const R: usize, const S: usize>(
+    w: *const u8,
+    stride: usize,
+    x: &[Activation<'_>; R],
+) -> [__m256i; S] {
+    let mut dots = [_mm256_setzero_si256(); S];
+    for v in 0..BLOCK / 4 {
+        let mut values = [_mm256_setzero_si256(); S];
+        for (p, values) in values.iter_mut().enumerate().take(S / R) {
+            // SAFETY: eight vectors make the 256 bytes.
+            let both = unsafe { _mm256_loadu_si256(w.add(p * stride + 4 * OUTPUTS * v).cast()) };
+            let both = if HIGH == 0 { both } else { _mm256_srli_epi16::<4>(both) };
+            *values = _mm256_and_si256(both, _mm256_set1_epi8(0x0f));
+        }
+        for (r, x) in x.iter().enumerate() {
+            let x = x.word(v);
+            for p in 0..S / R {
+                let dot = &mut dots[p * R + r];
+                *dot = pinned(_mm256_add_epi16(*dot, _mm256_maddubs_epi16(values[p], x)));
+            }
+        }
     }
     dots
 }

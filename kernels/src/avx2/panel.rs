@@ -21,6 +21,8 @@ pub(super) unsafe trait PanelKernel: Send + Sync + 'static {
     const FORMAT: WeightFormat;
     /// Outputs of a panel.
     const OUTPUTS: usize;
+    /// Panels that are best computed by the same thread.
+    const TOGETHER: usize;
 
     /// The activations as the kernel reads them.
     type Input<'a>: Copy + Send + Sync;
@@ -75,11 +77,15 @@ impl Outputs<'_> {
     ///
     /// # Safety
     /// No other thread accesses these outputs.
-    pub(super) unsafe fn store(&self, row: usize, first: usize, values: &[f32]) {
-        let width = values.len().min(self.out_features - first);
+    pub(super) unsafe fn store<const N: usize>(&self, row: usize, first: usize, values: &[f32; N]) {
+        let width = N.min(self.out_features - first);
         let at = row * self.out_features + first;
         // SAFETY: the caller's promise; the reference ends with the copy.
-        unsafe { self.values.slice(at..at + width) }.copy_from_slice(&values[..width]);
+        let place = unsafe { self.values.slice(at..at + width) };
+        match place.first_chunk_mut::<N>() {
+            Some(place) => *place = *values,
+            None => place.copy_from_slice(&values[..width]),
+        }
     }
 }
 
@@ -129,6 +135,7 @@ impl<K: PanelKernel> Linear for PanelLinear<K> {
         let panels = out_features.div_ceil(K::OUTPUTS);
         let even = panels.div_ceil(pool.threads() * 4);
         let grain = even.max(MIN_WORK.div_ceil(panel_bytes.max(1) * rows));
+        let grain = grain.next_multiple_of(K::TOGETHER);
         pool.parallel_for(panels, grain, |range| {
             // SAFETY: the registry offers this kernel only where its instructions exist; the
             // features were checked; `parallel_for` hands out each panel once.

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::block::{BlockFormat, OUTPUTS, Spread, floats, word};
+use super::block::{Activation, BlockFormat, OUTPUTS};
 use super::panel::{Outputs, PanelKernel, Panels};
 use crate::activations::Int8Rows;
 use crate::format::{BLOCK, Block};
@@ -16,14 +16,12 @@ use crate::{Activations, ThreadPool, WeightFormat};
 
 /// Rows of the largest tile.
 const TILE_ROWS: usize = 4;
-/// Activation blocks that are spread at a time, shared by the rows of a tile: 17 KiB.
-const SPREAD_BLOCKS: usize = 48;
 /// Weights of a group of panels should stay in the second-level cache.
 const GROUP_BYTES: usize = 192 * 1024;
 /// Panels of a group at most.
 const GROUP_PANELS: usize = 64;
 
-/// Running sums of a row.
+/// Sums of a row.
 type Sums = [f32; OUTPUTS];
 
 /// The kernel for blocks of format `F`.
@@ -33,16 +31,29 @@ pub(super) struct Quant<F>(PhantomData<F>);
 #[derive(Clone, Copy)]
 pub(super) struct Int8Input<'a> {
     form: &'a Int8Rows,
+    /// Empty where the format does not use them.
+    lanes: &'a [[i32; 2]],
     /// Blocks of a row.
     blocks: usize,
 }
 
-impl Int8Input<'_> {
-    /// Repeats the blocks of a row for each output.
-    fn spread<F: BlockFormat>(&self, row: usize, blocks: Range<usize>, to: &mut [Spread]) {
-        let first = row * self.blocks + blocks.start;
-        for (i, to) in to.iter_mut().take(blocks.len()).enumerate() {
-            to.fill::<F>(self.form, first + i);
+impl<'a> Int8Input<'a> {
+    /// Block `at` of all rows' blocks.
+    ///
+    /// # Safety
+    /// There is such a block, and lanes if they are used.
+    #[inline(always)]
+    unsafe fn block<F: BlockFormat>(&self, at: usize) -> Activation<'a> {
+        let Int8Rows { q, scale, sum, total } = self.form;
+        // SAFETY: all of these have one entry per block, `q` 32 values.
+        unsafe {
+            Activation {
+                q: &*q.as_ptr().add(at * BLOCK).cast(),
+                lanes: if F::LANES { *self.lanes.get_unchecked(at) } else { [0; 2] },
+                scale: *scale.get_unchecked(at),
+                sum: *sum.get_unchecked(at),
+                total: *total.get_unchecked(at),
+            }
         }
     }
 }
@@ -52,6 +63,7 @@ unsafe impl<F: BlockFormat> PanelKernel for Quant<F> {
     const NAME: &'static str = F::NAME;
     const FORMAT: WeightFormat = F::FORMAT;
     const OUTPUTS: usize = OUTPUTS;
+    const TOGETHER: usize = TILE_ROWS;
 
     type Input<'a> = Int8Input<'a>;
 
@@ -73,165 +85,121 @@ unsafe impl<F: BlockFormat> PanelKernel for Quant<F> {
     }
 
     fn input<'a>(x: &'a Activations, pool: &ThreadPool) -> Int8Input<'a> {
-        Int8Input { form: x.int8(pool), blocks: x.features() / BLOCK }
+        let (form, blocks) = (x.int8(pool), x.features() / BLOCK);
+        let lanes = if F::LANES { x.lanes(pool) } else { &[] };
+        let count = x.rows() * blocks;
+        assert!(form.q.len() == count * BLOCK && (!F::LANES || lanes.len() == count));
+        assert!([form.scale.len(), form.sum.len(), form.total.len()] == [count; 3]);
+        Int8Input { form, lanes, blocks }
     }
 
     unsafe fn run(w: Panels<'_>, range: Range<usize>, input: Int8Input<'_>, out: &Outputs<'_>) {
-        let group = (GROUP_BYTES / w.stride().max(1)).clamp(8, GROUP_PANELS);
-        let mut sums = [[0.0; OUTPUTS]; GROUP_PANELS * TILE_ROWS];
-        let mut spread = [Spread::EMPTY; SPREAD_BLOCKS];
+        // Whole numbers of tiles, except at the end of the range.
+        let group = (GROUP_BYTES / w.stride().max(1)).clamp(8, GROUP_PANELS) / 4 * 4;
         for start in range.clone().step_by(group) {
-            let panels = start..range.end.min(start + group);
+            let end = range.end.min(start + group);
             for row in (0..out.rows).step_by(TILE_ROWS) {
                 let rows = row..out.rows.min(row + TILE_ROWS);
-                let sums = &mut sums[..panels.len() * rows.len()];
-                // SAFETY: the caller's promises; the panels and rows exist.
-                unsafe {
-                    group_rows::<F>(w, panels.clone(), input, rows.clone(), sums, &mut spread)
-                };
-                for (panel, sums) in panels.clone().zip(sums.chunks_exact(rows.len())) {
-                    for (row, sums) in rows.clone().zip(sums) {
-                        // SAFETY: this thread alone has these panels.
-                        unsafe { out.store(row, panel * OUTPUTS, sums) };
-                    }
+                // Few rows mean that memory sets the pace; more panels at once are more requests
+                // to it, and as many rows' reads of the activations are shared.
+                let together = if rows.len() <= 2 { 4 } else { 2 };
+                let mut panel = start;
+                while panel < end {
+                    let count = if end - panel >= together { together } else { 1 };
+                    // SAFETY: the caller's promises; the panels and rows exist.
+                    unsafe { any_tile::<F>(w, panel, count, input, rows.clone(), out) };
+                    panel += count;
                 }
             }
         }
     }
 }
 
-/// The sums of a few rows for a group of panels, panel after panel.
+/// A few panels times a few rows; there is a tile for these numbers.
 ///
 /// # Safety
-/// AVX2, FMA and F16C; the panels have as many features as the rows; `sums` holds
-/// `panels.len() * rows.len()` sums, and there are 1 to 4 rows.
-unsafe fn group_rows<F: BlockFormat>(
+/// AVX2, FMA and F16C; the panels and rows exist, have as many features, and no other thread has
+/// the panels' outputs.
+unsafe fn any_tile<F: BlockFormat>(
     w: Panels<'_>,
-    panels: Range<usize>,
+    panel: usize,
+    count: usize,
     input: Int8Input<'_>,
     rows: Range<usize>,
-    sums: &mut [Sums],
-    spread: &mut [Spread; SPREAD_BLOCKS],
-) {
-    sums.fill([0.0; OUTPUTS]);
-    let count = rows.len();
-    // As many blocks as fit the buffer for all rows: a whole panel is read in one go for one row.
-    let pass = pass::<F>(count);
-    for start in (0..input.blocks).step_by(pass) {
-        let blocks = start..input.blocks.min(start + pass);
-        for (row, to) in rows.clone().zip(spread.chunks_exact_mut(pass)) {
-            input.spread::<F>(row, blocks.clone(), to);
-        }
-        // Few rows mean that memory sets the pace; more panels at once are more requests to it.
-        let together = TILE_ROWS / count;
-        let mut panel = panels.start;
-        for sums in sums.chunks_mut(together * count) {
-            let units = blocks.start / F::UNIT..blocks.end / F::UNIT;
-            let w = w.part(panel, sums.len() / count, units, F::UNIT_BYTES);
-            if sums.len() < together * count {
-                for (p, sums) in sums.chunks_mut(count).enumerate() {
-                    // SAFETY: the caller's promise about the processor.
-                    unsafe { any_tile::<F>(w.only(p), count, spread, sums) };
-                }
-            } else {
-                // SAFETY: as above.
-                unsafe { any_tile::<F>(w, count, spread, sums) };
-            }
-            panel += together;
-        }
-    }
-}
-
-/// Blocks of a row that are spread at a time where there are `rows` rows: whole units.
-const fn pass<F: BlockFormat>(rows: usize) -> usize {
-    SPREAD_BLOCKS / rows / F::UNIT * F::UNIT
-}
-
-/// Units of a few panels of equal length, `stride` bytes apart.
-#[derive(Clone, Copy)]
-struct Part<'a> {
-    bytes: &'a [u8],
-    stride: usize,
-    /// Bytes of the part in each panel.
-    len: usize,
-}
-
-impl Panels<'_> {
-    /// Units of `count` panels.
-    fn part(&self, panel: usize, count: usize, units: Range<usize>, unit_bytes: usize) -> Part<'_> {
-        let bytes = &self.from(panel)[..count * self.stride()][units.start * unit_bytes..];
-        Part { bytes, stride: self.stride(), len: units.len() * unit_bytes }
-    }
-}
-
-impl Part<'_> {
-    /// The part of one panel.
-    fn only(&self, panel: usize) -> Self {
-        Self { bytes: &self.bytes[panel * self.stride..], ..*self }
-    }
-}
-
-/// `rows` spread rows times the panels of `w`; there is a tile for this number of sums.
-///
-/// # Safety
-/// AVX2, FMA and F16C.
-unsafe fn any_tile<F: BlockFormat>(
-    w: Part<'_>,
-    rows: usize,
-    spread: &[Spread; SPREAD_BLOCKS],
-    sums: &mut [Sums],
+    out: &Outputs<'_>,
 ) {
     macro_rules! dispatch {
-        ($($rows:literal x $sums:literal)*) => {
-            match (rows, sums.len()) {
-                $(($rows, $sums) => if let Some(sums) = sums.first_chunk_mut() {
+        ($($rows:literal x $panels:literal)*) => {
+            match (rows.len(), count) {
+                $(($rows, $panels) => {
                     // SAFETY: the caller's promise.
-                    unsafe { tile::<F, $rows, $sums>(w, spread, sums) }
-                },)*
-                (rows, sums) => unreachable!("no tile of {rows} rows and {sums} sums"),
+                    unsafe { tile::<F, $rows, { $rows * $panels }>(w, panel, input, rows.start, out) }
+                })*
+                (rows, panels) => unreachable!("no tile of {rows} rows and {panels} panels"),
             }
         };
     }
-    dispatch!(1 x 4  2 x 4  1 x 1  2 x 2  3 x 3  4 x 4);
+    dispatch!(1 x 4  2 x 4  3 x 2  4 x 2  1 x 1  2 x 1  3 x 1  4 x 1);
 }
 
-/// Adds the products of blocks of `S / R` panels and `R` spread rows to their sums, panel by panel.
-/// The panels that follow are fetched meanwhile.
+/// The products of `S / R` panels and `R` rows. The panels that follow are fetched meanwhile.
 ///
 /// # Safety
-/// AVX2, FMA and F16C.
+/// As of [`any_tile`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn tile<F: BlockFormat, const R: usize, const S: usize>(
-    w: Part<'_>,
-    spread: &[Spread; SPREAD_BLOCKS],
-    sums: &mut [Sums; S],
+    w: Panels<'_>,
+    panel: usize,
+    input: Int8Input<'_>,
+    row: usize,
+    out: &Outputs<'_>,
 ) {
     const { assert!(S.is_multiple_of(R)) };
-    let pass = pass::<F>(R);
-    assert!((S / R - 1) * w.stride + w.len <= w.bytes.len(), "a panel lies outside the matrix");
-    assert!(w.len / F::UNIT_BYTES * F::UNIT <= pass, "more blocks than were spread");
+    let bytes = w.from(panel);
+    let units = input.blocks / F::UNIT;
+    assert!(units * F::UNIT_BYTES <= w.stride(), "more blocks than a panel has");
+    assert!((S / R - 1) * w.stride() + units * F::UNIT_BYTES <= bytes.len(), "no such panel");
+    // The first rows bring the next panels closer for all.
+    let fetch = row == 0;
     let mut acc = [_mm256_setzero_ps(); S];
-    for (acc, sums) in acc.iter_mut().zip(&*sums) {
-        *acc = floats(sums);
-    }
-    for unit in 0..w.len / F::UNIT_BYTES {
+    for unit in 0..units {
         // SAFETY: each panel has this unit.
-        let head = unsafe { w.bytes.as_ptr().add(unit * F::UNIT_BYTES) };
+        let head = unsafe { bytes.as_ptr().add(unit * F::UNIT_BYTES) };
         for part in 0..F::UNIT {
-            let mut x = [&spread[unit * F::UNIT + part]; R];
-            for (r, x) in x.iter_mut().enumerate() {
-                *x = &spread[r * pass + unit * F::UNIT + part];
-            }
-            // SAFETY: the head has this block.
+            let at = row * input.blocks + unit * F::UNIT + part;
+            // SAFETY: the head has this block, and so has each row.
             unsafe {
+                let mut x = [input.block::<F>(at); R];
+                for (r, x) in x.iter_mut().enumerate() {
+                    *x = input.block::<F>(at + r * input.blocks);
+                }
                 let block = head.add(F::HEAD + part * F::BLOCK_BYTES);
-                add_block::<F, R, S>(head, block, w.stride, &x, &mut acc);
+                if fetch {
+                    prefetch::<F>(block, w.stride(), S / R);
+                }
+                add_block::<F, R, S>(head, block, w.stride(), &x, &mut acc);
             }
         }
     }
-    for (acc, sums) in acc.iter().zip(sums) {
-        // SAFETY: `Sums` has eight values.
-        unsafe { _mm256_storeu_ps(sums.as_mut_ptr(), *acc) };
+    for (i, acc) in acc.iter().enumerate() {
+        let mut sums: Sums = [0.0; OUTPUTS];
+        // SAFETY: `Sums` has eight values, and the caller has these outputs.
+        unsafe {
+            _mm256_storeu_ps(sums.as_mut_ptr(), *acc);
+            out.store(row + i % R, (panel + i / R) * OUTPUTS, &sums);
+        }
+    }
+}
+
+/// Asks for the blocks that lie `panels` panels after `block` and the panels next to it.
+#[inline(always)]
+fn prefetch<F: BlockFormat>(block: *const u8, stride: usize, panels: usize) {
+    for p in panels..2 * panels {
+        for line in (0..F::BLOCK_BYTES).step_by(64) {
+            let next = block.wrapping_add(p * stride + line);
+            // SAFETY: a prefetch may point anywhere.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(next.cast()) };
+        }
     }
 }
 
@@ -246,31 +214,33 @@ unsafe fn add_block<F: BlockFormat, const R: usize, const S: usize>(
     head: *const u8,
     block: *const u8,
     stride: usize,
-    x: &[&Spread; R],
+    x: &[Activation<'_>; R],
     acc: &mut [__m256; S],
 ) {
     // SAFETY: the caller's promises.
     unsafe {
         let dots = F::dot::<R, S>(block, stride, x);
+        let (mut scales, mut offsets) = ([_mm256_setzero_ps(); S], [_mm256_setzero_ps(); S]);
         for p in 0..S / R {
             let (head, block) = (head.add(p * stride), block.add(p * stride));
-            for line in (0..F::BLOCK_BYTES).step_by(64) {
-                // A prefetch may point anywhere.
-                let next = block.wrapping_add(S / R * stride + line);
-                _mm_prefetch::<_MM_HINT_T1>(next.cast());
+            scales[p] = F::scale(head, block);
+            if F::OFFSETS {
+                offsets[p] = F::offset(head, block);
             }
-            let scale = F::scale(head, block);
-            for (r, x) in x.iter().enumerate() {
+        }
+        for (r, x) in x.iter().enumerate() {
+            let (scale, total) = (_mm256_set1_ps(x.scale), _mm256_set1_ps(x.total));
+            let bias = _mm256_set1_epi32(F::BIAS * x.sum);
+            for p in 0..S / R {
                 let i = p * R + r;
                 let dot = match F::BIAS {
                     0 => dots[i],
-                    _ => _mm256_sub_epi32(dots[i], word(&x.bias)),
+                    _ => _mm256_sub_epi32(dots[i], bias),
                 };
-                let both = _mm256_mul_ps(scale, floats(&x.scale));
+                let both = _mm256_mul_ps(scales[p], scale);
                 acc[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), both, acc[i]);
                 if F::OFFSETS {
-                    let offset = F::offset(head, block);
-                    acc[i] = _mm256_fmadd_ps(offset, floats(&x.total), acc[i]);
+                    acc[i] = _mm256_fmadd_ps(offsets[p], total, acc[i]);
                 }
             }
         }

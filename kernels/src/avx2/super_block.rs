@@ -7,8 +7,8 @@
 use std::arch::x86_64::*;
 
 use super::block::{
-    BlockFormat, FIVE_BITS, HALVES, NIBBLES, OUTPUTS, Spread, halves, lane_dots, nibble_dots,
-    pack_five, pack_nibbles, pack_upper_pairs, pinned, split, word,
+    Activation, BlockFormat, FIVE_BITS, HALVES, NIBBLES, OUTPUTS, five_bit_lanes, four_bit_lanes,
+    halves, pack_five, pack_nibbles, pack_upper_pairs, six_bit_lanes,
 };
 use crate::WeightFormat;
 use crate::format::{BLOCK, Block, SUPER_BLOCK};
@@ -35,7 +35,7 @@ fn pack_minimum(block: &Block, output: usize, head: &mut [u8], bytes: &mut [u8])
 
 /// Implements a format of `$integers` bytes of integers followed by 8 scales and 8 minima.
 macro_rules! with_minimum {
-    ($type:ident, $name:literal, $integers:expr, $pack:expr, $dots:expr) => {
+    ($type:ident, $name:literal, $integers:expr, $lanes:literal, $pack:expr, $dots:expr) => {
         // SAFETY: `dot` reads the integers and scales, `offset` the minima right behind them, and
         // both read the head: all inside their bytes.
         unsafe impl BlockFormat for $type {
@@ -45,6 +45,8 @@ macro_rules! with_minimum {
             const HEAD: usize = 2 * HALVES;
             const BLOCK_BYTES: usize = $integers + 2 * OUTPUTS;
             const OFFSETS: bool = true;
+            const LANES: bool = $lanes;
+            const BIAS: i32 = 0;
 
             fn pack(block: &Block, output: usize, head: &mut [u8], place: &mut [u8]) {
                 $pack(&block.q, output, place);
@@ -56,7 +58,7 @@ macro_rules! with_minimum {
             unsafe fn dot<const R: usize, const S: usize>(
                 w: *const u8,
                 stride: usize,
-                x: &[&Spread; R],
+                x: &[Activation<'_>; R],
             ) -> [__m256i; S] {
                 // SAFETY: the caller's promise.
                 unsafe { $dots(w, stride, x) }
@@ -84,8 +86,8 @@ macro_rules! with_minimum {
     };
 }
 
-with_minimum!(Q4K, "avx2-q4_k-8x256", NIBBLES, pack_nibbles, four);
-with_minimum!(Q5K, "avx2-q5_k-8x256", FIVE_BITS, pack_five, five);
+with_minimum!(Q4K, "avx2-q4_k-8x256", NIBBLES, false, pack_nibbles, four);
+with_minimum!(Q5K, "avx2-q5_k-8x256", FIVE_BITS, true, pack_five, five);
 
 /// Eight signed or small unsigned bytes, each twice, as i16.
 ///
@@ -106,10 +108,10 @@ unsafe fn pairs(at: *const u8) -> __m256i {
 unsafe fn four<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[&Spread; R],
+    x: &[Activation<'_>; R],
 ) -> [__m256i; S] {
     // SAFETY: the caller's promise.
-    let mut dots = unsafe { nibble_dots(w, stride, x) };
+    let mut dots = unsafe { four_bit_lanes(w, stride, x) };
     for (p, dots) in dots.chunks_exact_mut(R).enumerate() {
         // SAFETY: as above.
         let scale = unsafe { pairs(w.add(p * stride + NIBBLES)) };
@@ -127,16 +129,18 @@ unsafe fn four<const R: usize, const S: usize>(
 unsafe fn five<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[&Spread; R],
+    x: &[Activation<'_>; R],
 ) -> [__m256i; S] {
     // SAFETY: the caller's promise.
-    let [mut dots, high] = unsafe { lane_dots::<5, R, S>(w, stride, x) };
-    for (p, (dots, high)) in dots.chunks_exact_mut(R).zip(high.chunks_exact(R)).enumerate() {
+    let mut dots = unsafe { five_bit_lanes(w, stride, x) };
+    for (p, dots) in dots.chunks_exact_mut(R).enumerate() {
         // SAFETY: as above.
         let scale = unsafe { pairs(w.add(p * stride + FIVE_BITS)) };
-        for (dot, high) in dots.iter_mut().zip(high) {
-            let low = _mm256_madd_epi16(*dot, scale);
-            *dot = _mm256_add_epi32(low, _mm256_madd_epi16(*high, scale));
+        for (dot, x) in dots.iter_mut().zip(x) {
+            // The 16 that was taken from each value, in two equal parts of at most 8 * 32 * 127.
+            let centre = _mm256_set1_epi16((8 * x.sum) as i16);
+            let sums = _mm256_madd_epi16(*dot, scale);
+            *dot = _mm256_add_epi32(sums, _mm256_madd_epi16(centre, scale));
         }
     }
     dots
@@ -151,6 +155,7 @@ unsafe impl BlockFormat for Q6K {
     const BLOCK_BYTES: usize = SIX_BITS + 2 * OUTPUTS;
     const OFFSETS: bool = false;
     const LANES: bool = true;
+    const BIAS: i32 = 0;
 
     fn pack(block: &Block, output: usize, head: &mut [u8], place: &mut [u8]) {
         pack_nibbles(&block.q, output, place);
@@ -166,30 +171,11 @@ unsafe impl BlockFormat for Q6K {
     unsafe fn dot<const R: usize, const S: usize>(
         w: *const u8,
         stride: usize,
-        x: &[&Spread; R],
+        x: &[Activation<'_>; R],
     ) -> [__m256i; S] {
-        // Each lane starts with what the centre adds to it, negated. On the way it may wrap around;
-        // a pair of products (at most 2 * 63 * 127) never saturates, and what a half leaves in a
-        // lane is at most 8 * 32 * 127, so it is exact in the end.
-        let mut low = [_mm256_setzero_si256(); S];
-        let mut high = [_mm256_setzero_si256(); S];
-        for (i, (low, high)) in low.iter_mut().zip(&mut high).enumerate() {
-            (*low, *high) = (word(&x[i % R].lanes[0]), word(&x[i % R].lanes[1]));
-        }
-        for v in 0..BLOCK / 8 {
-            for p in 0..S / R {
-                // SAFETY: the caller's promise.
-                let [w_low, w_high] = unsafe { split::<6>(w.add(p * stride), v) };
-                for (r, x) in x.iter().enumerate() {
-                    let i = p * R + r;
-                    let product = _mm256_maddubs_epi16(w_low, word(&x.words[v]));
-                    low[i] = pinned(_mm256_add_epi16(low[i], product));
-                    let product = _mm256_maddubs_epi16(w_high, word(&x.words[BLOCK / 8 + v]));
-                    high[i] = pinned(_mm256_add_epi16(high[i], product));
-                }
-            }
-        }
-        let mut dots = low;
+        // SAFETY: the caller's promise.
+        let (mut dots, high) =
+            unsafe { (six_bit_lanes(w, stride, x, 0), six_bit_lanes::<R, S>(w, stride, x, 1)) };
         for (p, (dots, high)) in dots.chunks_exact_mut(R).zip(high.chunks_exact(R)).enumerate() {
             // SAFETY: two scales per output follow the integers.
             let scales = unsafe {

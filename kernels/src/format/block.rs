@@ -99,7 +99,19 @@ impl Block {
 
     /// What was added to the weights to make them unsigned.
     pub(crate) const fn centre(&self) -> i32 {
-        centre(self.format)
+        match self.format {
+            WeightFormat::Q8_0 => 128,
+            WeightFormat::Q4_0 => 8,
+            WeightFormat::Q5_0 => 16,
+            WeightFormat::Q6K => 32,
+            WeightFormat::Q4_1
+            | WeightFormat::Q5_1
+            | WeightFormat::Q4K
+            | WeightFormat::Q5K
+            | WeightFormat::F32
+            | WeightFormat::F16
+            | WeightFormat::Bf16 => 0,
+        }
     }
 
     /// The f16 scale, widened.
@@ -137,23 +149,6 @@ impl Block {
                 }
             }
         }
-    }
-}
-
-/// What [`Block::read`] adds to the weights of a format to make them unsigned.
-pub(crate) const fn centre(format: WeightFormat) -> i32 {
-    match format {
-        WeightFormat::Q8_0 => 128,
-        WeightFormat::Q4_0 => 8,
-        WeightFormat::Q5_0 => 16,
-        WeightFormat::Q6K => 32,
-        WeightFormat::Q4_1
-        | WeightFormat::Q5_1
-        | WeightFormat::Q4K
-        | WeightFormat::Q5K
-        | WeightFormat::F32
-        | WeightFormat::F16
-        | WeightFormat::Bf16 => 0,
     }
 }
 

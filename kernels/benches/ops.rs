@@ -1,6 +1,6 @@
 //! Speed of the kernels: `cargo bench -p kernels`.
 //!
-//! `gemv` walks over copies of the weights that together exceed the caches, as a decode step does;
+//! `walk` goes over copies of the weights that together exceed the caches, as a decode step does;
 //! its throughput is weight bytes. `gemm` counts two operations per multiply-add.
 
 use divan::counter::{BytesCount, ItemsCount};
@@ -72,8 +72,8 @@ impl Case {
     }
 }
 
-#[divan::bench(args = cases(&[1]), sample_count = 20)]
-fn gemv(bencher: Bencher<'_, '_>, case: &Case) {
+#[divan::bench(args = cases(&[1, 16]), sample_count = 20, max_time = 2)]
+fn walk(bencher: Bencher<'_, '_>, case: &Case) {
     let first = case.weights();
     let copies = WALK_BYTES.div_ceil(first.weight_bytes() as usize);
     let weights: Vec<_> = (0..copies).map(|_| case.weights()).collect();

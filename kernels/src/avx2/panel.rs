@@ -73,19 +73,34 @@ pub(super) struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
+    /// Where outputs `first..first + N` of a row are, unless some lie beyond the last.
+    ///
+    /// # Safety
+    /// No other thread accesses these outputs while the result lives.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
+    pub(super) unsafe fn whole<const N: usize>(
+        &self,
+        row: usize,
+        first: usize,
+    ) -> Option<&mut [f32; N]> {
+        if first + N > self.out_features {
+            return None;
+        }
+        let at = row * self.out_features + first;
+        // SAFETY: the caller's promise.
+        unsafe { self.values.slice(at..at + N) }.first_chunk_mut()
+    }
+
     /// Stores outputs `first..first + values.len()` of a row, leaving out those beyond the last.
     ///
     /// # Safety
     /// No other thread accesses these outputs.
-    pub(super) unsafe fn store<const N: usize>(&self, row: usize, first: usize, values: &[f32; N]) {
-        let width = N.min(self.out_features - first);
+    pub(super) unsafe fn store(&self, row: usize, first: usize, values: &[f32]) {
+        let width = values.len().min(self.out_features - first);
         let at = row * self.out_features + first;
         // SAFETY: the caller's promise; the reference ends with the copy.
-        let place = unsafe { self.values.slice(at..at + width) };
-        match place.first_chunk_mut::<N>() {
-            Some(place) => *place = *values,
-            None => place.copy_from_slice(&values[..width]),
-        }
+        unsafe { self.values.slice(at..at + width) }.copy_from_slice(&values[..width]);
     }
 }
 
@@ -129,13 +144,13 @@ impl<K: PanelKernel> Linear for PanelLinear<K> {
         let input = K::input(x, pool);
         let panel_bytes = K::panel_bytes(self.in_features);
         let bytes = self.weights.as_slice();
-        let w = Panels { bytes, panel_bytes, k: self.in_features };
         let (rows, out_features) = (x.rows(), self.out_features);
         let out = Outputs { values: SharedOut::new(y), rows, out_features };
         let panels = out_features.div_ceil(K::OUTPUTS);
         let even = panels.div_ceil(pool.threads() * 4);
         let grain = even.max(MIN_WORK.div_ceil(panel_bytes.max(1) * rows));
         let grain = grain.next_multiple_of(K::TOGETHER);
+        let w = Panels { bytes, panel_bytes, k: self.in_features };
         pool.parallel_for(panels, grain, |range| {
             // SAFETY: the registry offers this kernel only where its instructions exist; the
             // features were checked; `parallel_for` hands out each panel once.

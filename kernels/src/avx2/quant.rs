@@ -21,9 +21,6 @@ const GROUP_BYTES: usize = 192 * 1024;
 /// Panels of a group at most.
 const GROUP_PANELS: usize = 64;
 
-/// Sums of a row.
-type Sums = [f32; OUTPUTS];
-
 /// The kernel for blocks of format `F`.
 pub(super) struct Quant<F>(PhantomData<F>);
 
@@ -182,11 +179,16 @@ unsafe fn tile<F: BlockFormat, const R: usize, const S: usize>(
         }
     }
     for (i, acc) in acc.iter().enumerate() {
-        let mut sums: Sums = [0.0; OUTPUTS];
-        // SAFETY: `Sums` has eight values, and the caller has these outputs.
+        let (row, first) = (row + i % R, (panel + i / R) * OUTPUTS);
+        // SAFETY: the caller has these outputs, and they are eight values.
         unsafe {
-            _mm256_storeu_ps(sums.as_mut_ptr(), *acc);
-            out.store(row + i % R, (panel + i / R) * OUTPUTS, &sums);
+            if let Some(place) = out.whole::<OUTPUTS>(row, first) {
+                _mm256_storeu_ps(place.as_mut_ptr(), *acc);
+            } else {
+                let mut sums = [0.0; OUTPUTS];
+                _mm256_storeu_ps(sums.as_mut_ptr(), *acc);
+                out.store(row, first, &sums);
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// A mutable slice that several threads write at disjoint places.
-pub(crate) struct SharedOut<'a, T> {
+pub struct SharedOut<'a, T> {
     data: *mut T,
     len: usize,
     life: PhantomData<&'a mut [T]>,

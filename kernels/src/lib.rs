@@ -30,7 +30,7 @@ pub use attention::{
 pub use caps::KernelPath;
 pub use error::KernelError;
 pub use format::{WeightFormat, dequantize_row};
-pub use linear::{Linear, pack};
+pub use linear::{Linear, forward_all, pack};
 pub use ops::{
     add, all_finite, argmax, gelu_tanh_mul, log_sum_exp, rms_norm, rms_norm_in_place, scale,
     silu_mul, softmax,

@@ -3,11 +3,13 @@
 //! A kernel repacks the stored bytes once, at load, into whatever layout it likes. Adding one (for
 //! other vector widths or tile units) means adding an entry to the registry.
 
+use crate::buffer::SharedOut;
 use crate::caps::CpuCaps;
 use crate::reference::ReferenceLinear;
 use crate::{Activations, KernelError, KernelPath, ThreadPool, WeightFormat};
 
-/// A packed weight matrix W of `out_features` x `in_features`: computes `y = x W^T`.
+/// A packed weight matrix W of `out_features` x `in_features`: computes `y = x W^T`, see
+/// [`forward`](trait.Linear.html#method.forward) and [`forward_all`].
 ///
 /// The result of a row depends on that row and W alone, bit for bit: not on the other rows, their
 /// number, or the number of threads. With quantised weights the activations take part as int8 per
@@ -15,18 +17,12 @@ use crate::{Activations, KernelError, KernelPath, ThreadPool, WeightFormat};
 /// Against the product of the decoded weights in f32 each activation is off by at most half a step,
 /// 1/254 of the largest of its 32, and so each output by that times the weights' magnitudes.
 /// With float weights each output is one chain of multiply-adds over the input features in order.
-pub trait Linear: Send + Sync {
+pub trait Linear: Send + Sync + parts::Parts {
     /// Values of one input row.
     fn in_features(&self) -> usize;
 
     /// Values of one output row.
     fn out_features(&self) -> usize;
-
-    /// Writes `x.rows()` x `out_features()` values to `y`.
-    ///
-    /// # Panics
-    /// When `x` does not have `in_features()` features or `y` has another length.
-    fn forward(&self, x: &Activations, y: &mut [f32], pool: &ThreadPool);
 
     /// The name of the kernel, for logs and metrics.
     fn kernel(&self) -> &'static str;
@@ -36,6 +32,82 @@ pub trait Linear: Send + Sync {
 
     /// Bytes of memory that the packed weights occupy.
     fn weight_bytes(&self) -> u64;
+}
+
+pub(crate) mod parts {
+    use std::ops::Range;
+
+    use crate::buffer::SharedOut;
+    use crate::{Activations, ThreadPool};
+
+    /// How a kernel's work is shared among threads.
+    pub trait Parts {
+        /// Number of parts of a product with `rows` rows (at least one of both, and of features),
+        /// and how many of them are worth a turn of one of `threads` threads.
+        fn parts(&self, rows: usize, threads: usize) -> (usize, usize);
+
+        /// Makes the form of the activations that [`run`](Self::run) reads.
+        fn prepare(&self, x: &Activations, pool: &ThreadPool);
+
+        /// Computes a range of parts, all rows of each. The activations are prepared.
+        ///
+        /// # Safety
+        /// `out` is rows x output features, and no other thread has one of these parts.
+        unsafe fn run(
+            &self,
+            parts: Range<usize>,
+            x: &Activations,
+            out: &SharedOut<'_, f32>,
+            pool: &ThreadPool,
+        );
+    }
+}
+
+impl dyn Linear + '_ {
+    /// Writes `x.rows()` x `out_features()` values to `y`.
+    ///
+    /// # Panics
+    /// When `x` does not have `in_features()` features or `y` has another length.
+    pub fn forward(&self, x: &Activations, y: &mut [f32], pool: &ThreadPool) {
+        forward_all([self], x, [y], pool);
+    }
+}
+
+/// Several linears of the same activations, handed to the threads at once: that saves the waits
+/// between them. What each computes is what it computes alone.
+///
+/// # Panics
+/// As [`forward`](trait.Linear.html#method.forward), for each.
+pub fn forward_all<const N: usize>(
+    linears: [&dyn Linear; N],
+    x: &Activations,
+    outputs: [&mut [f32]; N],
+    pool: &ThreadPool,
+) {
+    // Parts, parts of a turn, and the first turn of each linear.
+    let mut shares = [(0, 1, 0); N];
+    let mut turns = 0;
+    for ((linear, y), share) in linears.iter().zip(&outputs).zip(&mut shares) {
+        if check_shapes(*linear, x, y) {
+            linear.prepare(x, pool);
+            let (parts, grain) = linear.parts(x.rows(), pool.threads());
+            *share = (parts, grain, turns);
+            turns += parts.div_ceil(grain);
+        } else {
+            share.2 = turns;
+        }
+    }
+    let outputs = outputs.map(SharedOut::new);
+    pool.parallel_for(turns, 1, |range| {
+        for turn in range {
+            let at = shares.partition_point(|share| share.2 <= turn) - 1;
+            let (parts, grain, first) = shares[at];
+            let start = (turn - first) * grain;
+            let parts = start..parts.min(start + grain);
+            // SAFETY: the shapes were checked, and `parallel_for` hands out each turn once.
+            unsafe { linears[at].run(parts, x, &outputs[at], pool) };
+        }
+    });
 }
 
 /// Stored weights whose size has been checked.
@@ -127,7 +199,7 @@ pub fn pack(
 }
 
 /// Checks the shapes of a forward call and says whether there is anything to compute.
-pub(crate) fn check_shapes(linear: &dyn Linear, x: &Activations, y: &[f32]) -> bool {
+fn check_shapes(linear: &dyn Linear, x: &Activations, y: &[f32]) -> bool {
     let (k, n) = (linear.in_features(), linear.out_features());
     assert_eq!(x.features(), k, "activations must have the input features of the weights");
     assert_eq!(Some(y.len()), x.rows().checked_mul(n), "output must be rows x output features");

@@ -2,10 +2,13 @@
 //!
 //! Not written for speed.
 
+use std::ops::Range;
+
 use crate::activations::Int8Rows;
 use crate::buffer::SharedOut;
 use crate::format::{BLOCK, Block};
-use crate::linear::{StoredMatrix, check_shapes};
+use crate::linear::StoredMatrix;
+use crate::linear::parts::Parts;
 use crate::{Activations, Linear, ThreadPool, WeightFormat, dequantize_row};
 
 /// Weights kept as stored.
@@ -77,6 +80,40 @@ fn dot(block: &Block, x: &[i8]) -> i32 {
     products.enumerate().map(|(i, product)| scales[i / 16] * product).sum()
 }
 
+impl Parts for ReferenceLinear {
+    fn parts(&self, _: usize, _: usize) -> (usize, usize) {
+        (self.out_features, 1)
+    }
+
+    fn prepare(&self, x: &Activations, pool: &ThreadPool) {
+        if self.format.is_quantized() {
+            x.int8(pool);
+        }
+    }
+
+    unsafe fn run(
+        &self,
+        outputs: Range<usize>,
+        x: &Activations,
+        out: &SharedOut<'_, f32>,
+        pool: &ThreadPool,
+    ) {
+        let int8 = self.format.is_quantized().then(|| x.int8(pool));
+        for o in outputs {
+            let write = |row: usize, value: f32| {
+                let at = row * self.out_features + o;
+                // SAFETY: this thread alone has this output, and the reference lives only for
+                // this store.
+                unsafe { out.slice(at..at + 1)[0] = value };
+            };
+            match int8 {
+                None => self.float_column(o, x, write),
+                Some(int8) => self.block_column(o, int8, x.rows(), write),
+            }
+        }
+    }
+}
+
 impl Linear for ReferenceLinear {
     fn in_features(&self) -> usize {
         self.in_features
@@ -84,29 +121,6 @@ impl Linear for ReferenceLinear {
 
     fn out_features(&self) -> usize {
         self.out_features
-    }
-
-    fn forward(&self, x: &Activations, y: &mut [f32], pool: &ThreadPool) {
-        if !check_shapes(self, x, y) {
-            return;
-        }
-        let int8 = self.format.is_quantized().then(|| x.int8(pool));
-        let n = self.out_features;
-        let out = SharedOut::new(y);
-        pool.parallel_for(n, 1, |outputs| {
-            for o in outputs {
-                let write = |row: usize, value: f32| {
-                    let at = row * n + o;
-                    // SAFETY: `parallel_for` hands out each output feature once, and the
-                    // reference lives only for this store.
-                    unsafe { out.slice(at..at + 1)[0] = value };
-                };
-                match int8 {
-                    None => self.float_column(o, x, write),
-                    Some(int8) => self.block_column(o, int8, x.rows(), write),
-                }
-            }
-        });
     }
 
     fn kernel(&self) -> &'static str {

@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::buffer::{AlignedBytes, SharedOut};
-use crate::linear::{StoredMatrix, check_shapes};
+use crate::linear::StoredMatrix;
+use crate::linear::parts::Parts;
 use crate::{Activations, Linear, ThreadPool, WeightFormat};
 
 /// Weight bytes times rows that are worth a turn of a thread.
@@ -67,7 +68,7 @@ impl<'a> Panels<'a> {
 
 /// The output matrix.
 pub(super) struct Outputs<'a> {
-    values: SharedOut<'a, f32>,
+    values: &'a SharedOut<'a, f32>,
     pub(super) rows: usize,
     out_features: usize,
 }
@@ -128,6 +129,35 @@ impl<K: PanelKernel> PanelLinear<K> {
     }
 }
 
+impl<K: PanelKernel> Parts for PanelLinear<K> {
+    fn parts(&self, rows: usize, threads: usize) -> (usize, usize) {
+        let panels = self.out_features.div_ceil(K::OUTPUTS);
+        let even = panels.div_ceil(threads * 4);
+        let panel_bytes = K::panel_bytes(self.in_features).max(1);
+        let grain = even.max(MIN_WORK.div_ceil(panel_bytes * rows));
+        (panels, grain.next_multiple_of(K::TOGETHER))
+    }
+
+    fn prepare(&self, x: &Activations, pool: &ThreadPool) {
+        K::input(x, pool);
+    }
+
+    unsafe fn run(
+        &self,
+        panels: Range<usize>,
+        x: &Activations,
+        out: &SharedOut<'_, f32>,
+        pool: &ThreadPool,
+    ) {
+        let (k, bytes) = (self.in_features, self.weights.as_slice());
+        let w = Panels { bytes, panel_bytes: K::panel_bytes(k), k };
+        let out = Outputs { values: out, rows: x.rows(), out_features: self.out_features };
+        // SAFETY: the registry offers this kernel only where its instructions exist; the features
+        // were checked; the caller's promise about the panels.
+        unsafe { K::run(w, panels, K::input(x, pool), &out) };
+    }
+}
+
 impl<K: PanelKernel> Linear for PanelLinear<K> {
     fn in_features(&self) -> usize {
         self.in_features
@@ -135,27 +165,6 @@ impl<K: PanelKernel> Linear for PanelLinear<K> {
 
     fn out_features(&self) -> usize {
         self.out_features
-    }
-
-    fn forward(&self, x: &Activations, y: &mut [f32], pool: &ThreadPool) {
-        if !check_shapes(self, x, y) {
-            return;
-        }
-        let input = K::input(x, pool);
-        let panel_bytes = K::panel_bytes(self.in_features);
-        let bytes = self.weights.as_slice();
-        let (rows, out_features) = (x.rows(), self.out_features);
-        let out = Outputs { values: SharedOut::new(y), rows, out_features };
-        let panels = out_features.div_ceil(K::OUTPUTS);
-        let even = panels.div_ceil(pool.threads() * 4);
-        let grain = even.max(MIN_WORK.div_ceil(panel_bytes.max(1) * rows));
-        let grain = grain.next_multiple_of(K::TOGETHER);
-        let w = Panels { bytes, panel_bytes, k: self.in_features };
-        pool.parallel_for(panels, grain, |range| {
-            // SAFETY: the registry offers this kernel only where its instructions exist; the
-            // features were checked; `parallel_for` hands out each panel once.
-            unsafe { K::run(w, range, input, &out) };
-        });
     }
 
     fn kernel(&self) -> &'static str {

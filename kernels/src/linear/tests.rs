@@ -366,3 +366,29 @@ fn block_products_stay_within_the_rounding_of_activations() {
         }
     }
 }
+
+#[test]
+fn linears_together_compute_what_each_does_alone() {
+    let mut rng = Rng(17);
+    let formats = [WeightFormat::Q4_1, WeightFormat::Q6K, WeightFormat::F32];
+    let sizes = [40, 0, 129];
+    let k = 256;
+    let stored: Vec<_> =
+        formats.iter().zip(sizes).map(|(f, n)| weights(*f, n, k, &mut rng)).collect();
+    for path in [KernelPath::Detect, KernelPath::Reference] {
+        let packed = |i: usize| pack(formats[i], &stored[i], sizes[i], k, path).expect("it fits");
+        let linears = [packed(0), packed(1), packed(2)];
+        for rows in [0, 1, 2, 5, 17] {
+            let x = activations(rows, k, &mut rng);
+            let alone = linears.each_ref().map(|linear| bits(&forward(&**linear, rows, &x, 1)));
+            for threads in 1..=3 {
+                let mut y = sizes.map(|n| vec![f32::NAN; rows * n]);
+                let [a, b, c] = &mut y;
+                let form = Activations::from_vec(rows, k, x.clone());
+                let pool = ThreadPool::new(threads);
+                forward_all(linears.each_ref().map(|l| &**l), &form, [a, b, c], &pool);
+                assert_eq!(y.map(|y| bits(&y)), alone, "{path} rows {rows} threads {threads}");
+            }
+        }
+    }
+}

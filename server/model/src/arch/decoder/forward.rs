@@ -2,8 +2,8 @@
 
 use kernels::{
     AttentionSequence, AttentionShape, KvGeometry, PagedKv, RopeStyle, ThreadPool, add,
-    dequantize_row, gelu_tanh_mul, paged_attention, rms_norm, rms_norm_in_place, rope, scale,
-    silu_mul,
+    dequantize_row, forward_all, gelu_tanh_mul, paged_attention, rms_norm, rms_norm_in_place, rope,
+    scale, silu_mul,
 };
 use memory_pool::DevicePool;
 use types::{PoolId, TokenId};
@@ -125,9 +125,9 @@ impl Layer {
         rows.query.resize(count * q_len, 0.0);
         rows.key.resize(count * kv_len, 0.0);
         rows.value.resize(count * kv_len, 0.0);
-        self.query.forward(&rows.normed, &mut rows.query, threads);
-        self.key.forward(&rows.normed, &mut rows.key, threads);
-        self.value.forward(&rows.normed, &mut rows.value, threads);
+        let linears = [&*self.query, &*self.key, &*self.value];
+        let outputs = [&mut *rows.query, &mut *rows.key, &mut *rows.value];
+        forward_all(linears, &rows.normed, outputs, threads);
         if let Some((query_norm, key_norm)) = &self.head_norms {
             rms_norm_in_place(&mut rows.query, query_norm, config.rms_eps, threads);
             rms_norm_in_place(&mut rows.key, key_norm, config.rms_eps, threads);
@@ -164,8 +164,8 @@ impl Layer {
         rms_norm(&rows.hidden, &self.mlp_norm, config.rms_eps, &mut rows.normed, threads);
         rows.gate.resize(count * config.intermediate, 0.0);
         rows.up.resize(count * config.intermediate, 0.0);
-        self.gate.forward(&rows.normed, &mut rows.gate, threads);
-        self.up.forward(&rows.normed, &mut rows.up, threads);
+        let outputs = [&mut *rows.gate, &mut *rows.up];
+        forward_all([&*self.gate, &*self.up], &rows.normed, outputs, threads);
         match config.architecture.activation() {
             Activation::Silu => {
                 silu_mul(&rows.gate, &rows.up, count, &mut rows.activated, threads);

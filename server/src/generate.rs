@@ -3,6 +3,7 @@
 //! It knows neither HTTP nor JSON. Dropping a [`Generation`] gives up whatever still runs.
 
 pub mod assemble;
+pub mod echo;
 pub mod sink;
 
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use tokenizer::Tokenizer;
 use tokio::sync::mpsc;
 use types::{RequestId, Time, TokenId};
 
-use assemble::Assembler;
+use assemble::{Assembler, Shape};
+use echo::PromptEcho;
 use sink::{Event, News, Outlet};
 
 /// One choice of a response, ready to run.
@@ -30,6 +32,8 @@ pub struct Planned {
     pub sampling: SamplingParams,
     /// Most tokens to generate.
     pub max_tokens: usize,
+    /// The prompt, where the answer begins with it and with its log-probabilities.
+    pub echo: Option<PromptEcho>,
 }
 
 /// What all choices of a response have in common.
@@ -39,6 +43,8 @@ pub struct Common {
     pub stop_tokens: Vec<TokenId>,
     /// Strings that end an answer.
     pub stops: Vec<String>,
+    /// None of them counts in the text of so many first tokens.
+    pub min_tokens: usize,
     /// Whose it is.
     pub tenant: Option<Arc<str>>,
     /// Whether it is sent token by token.
@@ -80,15 +86,21 @@ impl Generation {
         let (outlet, events) = Outlet::new(unsent, choices.len());
         let mut submissions = Vec::with_capacity(choices.len());
         for (index, planned) in choices.into_iter().enumerate() {
-            let Planned { id, permit, prompt, sampling, max_tokens } = planned;
-            let logprobs = sampling.logprobs.is_some();
-            let assembler = Assembler::new(tokenizer, &common.stops, logprobs);
+            let Planned { id, permit, prompt, sampling, max_tokens, echo } = planned;
+            let prompt_logprobs = echo.is_some();
+            let shape = Shape {
+                stops: &common.stops,
+                min_tokens: common.min_tokens,
+                logprobs: sampling.logprobs.is_some(),
+                echo,
+            };
+            let assembler = Assembler::new(tokenizer, shape);
             submissions.push(Submission {
                 id,
                 permit,
                 prompt,
                 tenant: common.tenant.clone(),
-                prompt_logprobs: false,
+                prompt_logprobs,
                 sampling,
                 constraint: None,
                 max_tokens,
@@ -109,31 +121,44 @@ impl Generation {
         Ok(Self { events, running })
     }
 
-    /// The next event; `None` when all choices have ended.
+    /// A response whose events come from elsewhere.
+    #[cfg(test)]
+    pub(crate) fn of(engine: Handle, events: mpsc::Receiver<Event>, open: usize) -> Self {
+        Self { events, running: Running { engine, ids: Vec::new(), open } }
+    }
+
+    /// The next event; `None` when all choices have ended, or when what is left of them never
+    /// will: [`is_finished`](Self::is_finished) tells.
     pub async fn next(&mut self) -> Option<Event> {
         if self.running.open == 0 {
             return None;
         }
-        let event = self.events.recv().await;
-        if event.as_ref().is_none_or(|event| matches!(event.news, News::End(_))) {
-            self.running.open = self.running.open.saturating_sub(1);
-        }
-        event
+        let event = self.events.recv().await?;
+        self.running.note(&event);
+        Some(event)
     }
 
     /// An event that is there already.
     pub fn ready(&mut self) -> Option<Event> {
         let event = self.events.try_recv().ok()?;
-        if matches!(event.news, News::End(_)) {
-            self.running.open -= 1;
-        }
+        self.running.note(&event);
         Some(event)
     }
 
-    /// Whether every choice has ended.
+    /// Whether every choice has ended. An end that was lost on its way, as by a panic, is none.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.running.open == 0
+    }
+}
+
+impl Running {
+    /// Counts the ends, and nothing else.
+    fn note(&mut self, event: &Event) {
+        match event.news {
+            News::Delta(_) => {}
+            News::End(_) => self.open = self.open.saturating_sub(1),
+        }
     }
 }
 

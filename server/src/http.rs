@@ -3,6 +3,7 @@
 //! It knows the wire and the front door, not the engine's insides: a request leaves here as a
 //! [`crate::generate::Generation`].
 
+mod absent;
 pub mod body;
 pub mod error;
 pub mod listener;
@@ -13,6 +14,7 @@ mod record;
 mod respond;
 mod socket;
 mod tokens;
+mod usage;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -176,7 +178,7 @@ pub fn router(api: &Arc<Api>) -> Router {
 }
 
 async fn not_found(uri: Uri) -> Failure {
-    ApiError::unknown_path(uri.path()).into()
+    absent::unknown(uri.path()).into()
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Failure {

@@ -2,8 +2,10 @@
 //! nothing, without sockets.
 
 mod admission;
+mod echo;
 mod errors;
 mod metrics;
 pub(crate) mod rig;
+mod sampling;
 mod serving;
 mod shutdown;

@@ -21,7 +21,8 @@ pub struct CompletionParams {
     pub prompts: Vec<Prompt>,
     /// Sampling, stopping, streaming.
     pub generation: Generation,
-    /// The answer begins with the prompt's text. Never together with log-probabilities.
+    /// The answer begins with the prompt's text; with log-probabilities, with those of its tokens
+    /// too.
     pub echo: bool,
 }
 
@@ -40,7 +41,11 @@ impl CompletionParams {
         let raw: RawCompletion = parse(body)?;
         // The fields in common are read in a second pass: flattening them into one struct would
         // lose the paths of errors.
-        let generation: RawGeneration = parse(body)?;
+        let mut generation: RawGeneration = parse(body)?;
+        let echo = raw.echo.unwrap_or(false);
+        if echo {
+            generation.allow_empty_answer();
+        }
         let logprobs = raw.logprobs.map(|count| alternatives("logprobs", count)).transpose()?;
         let generation = generation.check(limits, Some(DEFAULT_MAX_TOKENS), logprobs)?;
         let prompts = prompt::check(raw.prompt, limits)?;
@@ -54,12 +59,8 @@ impl CompletionParams {
             return Err(ApiError::invalid("prompt", message));
         }
         if raw.suffix.is_some_and(|suffix| !suffix.is_empty()) {
-            return Err(ApiError::unsupported("suffix", "inserting text is not supported"));
-        }
-        let echo = raw.echo.unwrap_or(false);
-        if echo && generation.logprobs.is_some() {
-            let why = "together with logprobs this is not supported yet";
-            return Err(ApiError::unsupported("echo", why));
+            let why = "inserting text is not supported; put what comes before into prompt";
+            return Err(ApiError::unsupported("suffix", why));
         }
         Ok(Self { model: raw.model, prompts, generation, echo })
     }

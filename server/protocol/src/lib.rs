@@ -21,7 +21,8 @@ pub use chat::ChatParams;
 pub use completion::CompletionParams;
 pub use error::{ApiError, ErrorBody, ErrorDetail};
 pub use generation::{
-    Generation, MAX_CHOICES, MAX_LOGPROBS, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,
+    Generation, MAX_CHOICES, MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_PROMPT_LOGPROBS, MAX_SALT_BYTES,
+    MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,
 };
 pub use message::ChatMessage;
 pub use models::{ModelCard, ModelList};
@@ -29,7 +30,7 @@ pub use prompt::Prompt;
 pub use response::{
     ChatChoice, ChatChunk, ChatChunkChoice, ChatLogprobs, ChatResponse, ChatTokenLogprob,
     ChatTopLogprob, Completion, CompletionChoice, CompletionLogprobs, Delta, Envelope,
-    FinishReason, ResponseMessage, TopLogprobs, Usage, UsageField,
+    FinishReason, PromptTokensDetails, ResponseMessage, TopLogprobs, Usage, UsageField,
 };
 pub use sse::{SSE_DONE, sse_event};
 pub use tokenize::{

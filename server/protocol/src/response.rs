@@ -60,14 +60,24 @@ pub struct Usage {
     pub completion_tokens: u64,
     /// Their sum.
     pub total_tokens: u64,
+    /// What is known of the prompts' tokens.
+    pub prompt_tokens_details: PromptTokensDetails,
+}
+
+/// A part of [`Usage`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PromptTokensDetails {
+    /// Tokens that were not computed again, because an earlier request had computed them.
+    pub cached_tokens: u64,
 }
 
 impl Usage {
-    /// Counts and their sum.
+    /// Counts and their sum; `cached_tokens` of the prompts' tokens.
     #[must_use]
-    pub const fn new(prompt_tokens: u64, completion_tokens: u64) -> Self {
+    pub const fn new(prompt_tokens: u64, completion_tokens: u64, cached_tokens: u64) -> Self {
         let total_tokens = prompt_tokens + completion_tokens;
-        Self { prompt_tokens, completion_tokens, total_tokens }
+        let prompt_tokens_details = PromptTokensDetails { cached_tokens };
+        Self { prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details }
     }
 }
 
@@ -126,20 +136,26 @@ pub struct CompletionChoice {
 pub struct CompletionLogprobs {
     /// The text of each token, as it adds to the answer.
     tokens: Vec<String>,
-    /// Its log-probability.
-    token_logprobs: Vec<f32>,
-    /// The most likely tokens at its place.
-    top_logprobs: Vec<TopLogprobs>,
+    /// Its log-probability; null for the first token of a prompt, which nothing precedes.
+    token_logprobs: Vec<Option<f32>>,
+    /// The token and the most likely tokens at its place; null where its log-probability is.
+    top_logprobs: Vec<Option<TopLogprobs>>,
     /// Where its text begins, in characters.
     text_offset: Vec<usize>,
 }
 
 impl CompletionLogprobs {
     /// Adds a token.
-    pub fn push(&mut self, token: String, logprob: f32, top: TopLogprobs, text_offset: usize) {
+    pub fn push(
+        &mut self,
+        token: String,
+        logprob: Option<f32>,
+        top: TopLogprobs,
+        text_offset: usize,
+    ) {
         self.tokens.push(token);
-        self.token_logprobs.push(finite(logprob));
-        self.top_logprobs.push(top);
+        self.token_logprobs.push(logprob.map(finite));
+        self.top_logprobs.push(logprob.map(|_| top));
         self.text_offset.push(text_offset);
     }
 }

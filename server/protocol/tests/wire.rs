@@ -4,3 +4,5 @@
 mod requests;
 #[path = "wire/responses.rs"]
 mod responses;
+#[path = "wire/sampling.rs"]
+mod sampling;

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use tokenizer::{StopMatcher, StreamDecoder, Tokenizer};
 use types::TokenId;
 
+use super::echo::PromptEcho;
+
 /// A token among the most likely ones at its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Alternative {
@@ -20,18 +22,20 @@ pub struct Alternative {
     pub logprob: f32,
 }
 
-/// The log-probability of a generated token, and of its alternatives.
+/// The log-probability of a token, and of its alternatives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenLogprob {
     /// What the token adds to the text; the texts of all tokens joined are the text.
     pub text: String,
     /// Its bytes; none where it is not shown.
     pub bytes: Vec<u8>,
-    /// Natural logarithm of its probability.
-    pub logprob: f32,
+    /// Natural logarithm of its probability; `None` where nothing precedes it.
+    pub logprob: Option<f32>,
     /// The most likely tokens, most likely first.
     pub top: Vec<Alternative>,
-    /// Characters of the answer before this token.
+    /// The token itself, where it is not among them.
+    pub own: Option<Alternative>,
+    /// Characters of the answer before this token, an echoed prompt included.
     pub offset: usize,
 }
 
@@ -69,12 +73,38 @@ pub struct Chosen<'a> {
     pub top: &'a [(TokenId, f32)],
 }
 
+/// What an answer is to look like.
+#[derive(Debug)]
+pub struct Shape<'a> {
+    /// Strings that end it.
+    pub stops: &'a [String],
+    /// None of them counts in the text of so many first tokens.
+    pub min_tokens: usize,
+    /// Keep log-probabilities.
+    pub logprobs: bool,
+    /// The prompt that it begins with; only with log-probabilities.
+    pub echo: Option<PromptEcho>,
+}
+
+/// A prompt on its way back.
+struct Echoing {
+    prompt: PromptEcho,
+    /// Characters before the next token.
+    offset: usize,
+    scored: Vec<TokenLogprob>,
+}
+
 /// Builds the visible answer of one request.
 pub struct Assembler {
     tokenizer: Arc<Tokenizer>,
     decoder: StreamDecoder,
     stops: StopMatcher,
+    min_tokens: usize,
+    /// Tokens taken.
+    taken: usize,
     logprobs: bool,
+    /// The prompt, until it is shown.
+    echo: Option<Echoing>,
     /// Characters decoded, held back ones included.
     decoded: usize,
     /// Characters shown.
@@ -84,17 +114,38 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// An assembler that cuts at the first of `stops` and keeps log-probabilities where asked.
+    /// An assembler of an answer of this shape.
     #[must_use]
-    pub fn new(tokenizer: &Arc<Tokenizer>, stops: &[String], logprobs: bool) -> Self {
-        Self {
+    pub fn new(tokenizer: &Arc<Tokenizer>, shape: Shape<'_>) -> Self {
+        let Shape { stops, min_tokens, logprobs, echo } = shape;
+        let echoed = echo.as_ref().map_or(0, PromptEcho::chars);
+        let mut assembler = Self {
             tokenizer: Arc::clone(tokenizer),
             decoder: tokenizer.stream_decoder(true),
             stops: StopMatcher::new(stops),
+            min_tokens,
+            taken: 0,
             logprobs,
-            decoded: 0,
-            shown: 0,
+            echo: echo.map(|prompt| Echoing { prompt, offset: 0, scored: Vec::new() }),
+            decoded: echoed,
+            shown: echoed,
             pending: VecDeque::new(),
+        };
+        // Nothing precedes the first token of a prompt.
+        assembler.push_prompt(0, None, &[]);
+        assembler
+    }
+
+    /// Takes the log-probability of the prompt's token `index`. In order, before the first
+    /// [`push`](Self::push).
+    pub fn push_prompt(&mut self, index: usize, logprob: Option<f32>, top: &[(TokenId, f32)]) {
+        let Some(echo) = &self.echo else { return };
+        let Some((token, part)) = echo.prompt.part(index) else { return };
+        let chosen = Chosen { token, logprob, top };
+        let entry = self.entry(part, chosen, echo.offset);
+        if let Some(echo) = &mut self.echo {
+            echo.offset += entry.text.chars().count();
+            echo.scored.push(entry);
         }
     }
 
@@ -102,21 +153,43 @@ impl Assembler {
     pub fn push(&mut self, chosen: Chosen<'_>) -> (Delta, bool) {
         let text = self.decoder.push(chosen.token);
         if self.logprobs {
-            self.pending.push_back(self.entry(&text, chosen));
+            self.pending.push_back(self.entry(&text, chosen, self.decoded));
             self.decoded += text.chars().count();
         }
-        let (shown, stopped) = self.stops.push(&text);
-        (self.show(shown), stopped)
+        self.taken += 1;
+        let mut delta = self.take_echo();
+        let (shown, stopped) = self.search(text);
+        delta.extend(self.show(shown));
+        (delta, stopped)
+    }
+
+    /// Cuts `text` at a stop string, where one may count.
+    fn search(&mut self, text: String) -> (String, bool) {
+        if self.taken <= self.min_tokens { (text, false) } else { self.stops.push(&text) }
+    }
+
+    /// The prompt, the first time.
+    fn take_echo(&mut self) -> Delta {
+        self.echo.take().map_or_else(Delta::default, |echo| Delta {
+            text: echo.prompt.text(),
+            logprobs: echo.scored,
+        })
     }
 
     /// Ends the answer; returns what was held back. Nothing, where a stop string was found.
     pub fn finish(&mut self) -> Delta {
+        let mut delta = self.take_echo();
+        delta.extend(self.flush());
+        delta
+    }
+
+    fn flush(&mut self) -> Delta {
         let rest = self.decoder.flush();
         // A character that stayed incomplete belongs to the token that began it.
         if let Some(last) = self.pending.back_mut() {
             last.text.push_str(&rest);
         }
-        let (mut text, stopped) = self.stops.push(&rest);
+        let (mut text, stopped) = self.search(rest);
         if stopped {
             self.pending.clear();
             return self.show(text);
@@ -139,7 +212,7 @@ impl Assembler {
         Delta { text, logprobs }
     }
 
-    fn entry(&self, text: &str, chosen: Chosen<'_>) -> TokenLogprob {
+    fn entry(&self, text: &str, chosen: Chosen<'_>, offset: usize) -> TokenLogprob {
         let hidden = self.tokenizer.is_special(chosen.token);
         let bytes = if hidden { Vec::new() } else { self.bytes(chosen.token) };
         let alternative = |(token, logprob): &(TokenId, f32)| Alternative {
@@ -147,12 +220,15 @@ impl Assembler {
             bytes: self.bytes(*token),
             logprob: *logprob,
         };
+        let among = chosen.top.iter().any(|(token, _)| *token == chosen.token);
+        let own = chosen.logprob.filter(|_| !among);
         TokenLogprob {
             text: text.to_owned(),
             bytes,
-            logprob: chosen.logprob.unwrap_or(f32::NEG_INFINITY),
+            logprob: chosen.logprob,
             top: chosen.top.iter().map(alternative).collect(),
-            offset: self.decoded,
+            own: own.map(|logprob| alternative(&(chosen.token, logprob))),
+            offset,
         }
     }
 
@@ -169,7 +245,8 @@ mod tests {
         let vocab = tokenizer::GgufVocab::byte_level(512);
         let tokenizer = Tokenizer::from_gguf(&vocab).expect("the byte vocabulary is sound");
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
-        Assembler::new(&Arc::new(tokenizer), &stops, true)
+        let shape = Shape { stops: &stops, min_tokens: 0, logprobs: true, echo: None };
+        Assembler::new(&Arc::new(tokenizer), shape)
     }
 
     /// Pushes the bytes of `text`, then ends.
@@ -227,6 +304,51 @@ mod tests {
         assert_eq!(whole.text, "free \u{fffd}");
         let (whole, _) = run(assembler(&["e \u{fffd}"]), b"free \xf0\x9f\x8c");
         assert_eq!((whole.text.as_str(), whole.logprobs.len()), ("fre", 3));
+    }
+
+    #[test]
+    fn stop_strings_wait_for_the_least_length() {
+        let mut early = assembler(&["ab", "d"]);
+        early.min_tokens = 4;
+        let (whole, stopped) = run(early, b"abcdefd");
+        assert_eq!((whole.text.as_str(), whole.logprobs.len(), stopped), ("abcdef", 6, true));
+        // The text of the first tokens takes no part, not even as a beginning.
+        let mut early = assembler(&["de"]);
+        early.min_tokens = 4;
+        assert_eq!(run(early, b"abcdefde").0.text, "abcdef");
+    }
+
+    #[test]
+    fn an_echoed_prompt_comes_first() {
+        let plain = assembler(&["END"]);
+        let tokens: Vec<TokenId> =
+            b"\xc3\xa9 x".iter().map(|byte| TokenId((*byte).into())).collect();
+        let echo = Some(PromptEcho::new(&plain.tokenizer, "é x", &tokens));
+        let stops = ["END".to_owned()];
+        let shape = || Shape { stops: &stops, min_tokens: 0, logprobs: true, echo: echo.clone() };
+        let mut assembler = Assembler::new(&plain.tokenizer, shape());
+        for index in 1..tokens.len() {
+            let top = [(TokenId(98), -0.25)];
+            assembler.push_prompt(index, Some(-1.0 * index as f32), &top);
+        }
+        let (whole, _) = run(assembler, b"yz END");
+        assert_eq!(whole.text, "é xyz ");
+        let logprobs: Vec<Option<f32>> = whole.logprobs.iter().map(|entry| entry.logprob).collect();
+        let half = Some(-0.5);
+        assert_eq!(logprobs, [None, Some(-1.0), Some(-2.0), Some(-3.0), half, half, half]);
+        let offsets: Vec<usize> = whole.logprobs.iter().map(|entry| entry.offset).collect();
+        assert_eq!(offsets, [0, 0, 1, 2, 3, 4, 5]);
+        let joined: String = whole.logprobs.iter().map(|entry| entry.text.as_str()).collect();
+        assert_eq!(joined, whole.text);
+        // The token itself is kept beside alternatives that lack it.
+        assert_eq!(whole.logprobs[1].own.as_ref().map(|own| own.logprob), Some(-1.0));
+        assert_eq!((&whole.logprobs[0].own, &whole.logprobs[4].own), (&None, &None));
+        // Without an answer the prompt comes at the end.
+        let mut alone = Assembler::new(&plain.tokenizer, shape());
+        alone.push_prompt(1, Some(-1.0), &[]);
+        let delta = alone.finish();
+        assert_eq!((delta.text.as_str(), delta.logprobs.len()), ("é x", 2));
+        assert!(alone.finish().is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The engine's side of a response: tokens become visible text on the engine's thread and go into
 //! a bounded channel. It never waits: a full channel means a client that does not read.
 
-use engine::{Finish, Outcome, RequestEnd, Sink, TokenEvent, Verdict};
+use engine::{Finish, Outcome, PromptLogprob, RequestEnd, Sink, TokenEvent, Verdict};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -34,6 +34,8 @@ pub struct End {
     pub outcome: Outcome,
     /// Tokens generated.
     pub generated_tokens: usize,
+    /// Tokens of the prompt that were not computed again.
+    pub cached_tokens: usize,
 }
 
 /// Feeds one choice of a response.
@@ -103,12 +105,21 @@ impl Sink for ChoiceSink {
         if verdict == Verdict::Continue && stopped { Verdict::Stop } else { verdict }
     }
 
+    fn prompt_logprob(&mut self, event: &PromptLogprob<'_>) -> Verdict {
+        self.assembler.push_prompt(event.index, Some(event.logprob), event.top);
+        if self.events.is_closed() { Verdict::Gone } else { Verdict::Continue }
+    }
+
     fn finish(self: Box<Self>, end: &RequestEnd) {
         let Self { choice, mut assembler, whole, last, .. } = *self;
         let mut rest = whole.unwrap_or_default();
         rest.extend(assembler.finish());
-        let end =
-            End { rest, outcome: end.outcome.clone(), generated_tokens: end.generated_tokens };
+        let end = End {
+            rest,
+            outcome: end.outcome.clone(),
+            generated_tokens: end.generated_tokens,
+            cached_tokens: end.cached_tokens,
+        };
         // Whether anybody still listens does not matter any more. The sender that comes back is
         // one of the channel's own.
         drop(last.send(Event { choice, news: News::End(Box::new(end)) }));

@@ -12,13 +12,14 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use engine::SubmitError;
 use model::SamplingParams;
-use protocol::{ApiError, Envelope, Limits, ModelCard, ModelList};
+use protocol::{ApiError, Envelope, Limits, MAX_PROMPT_LOGPROBS, ModelCard, ModelList};
 use types::{Priority, Time};
 
 use super::error::Failure;
 use super::prompt::{Ask, Endpoint, Tokenized};
 use super::record::Arrival;
 use super::respond::{self, Accepted};
+use super::usage::Tally;
 use super::{Api, Serving, body, json};
 use crate::generate::{Common, Generation, Planned};
 
@@ -85,14 +86,16 @@ async fn accept(
 ) -> Result<Accepted, Denied> {
     let serving = api.serving().ok_or_else(Failure::loading)?;
     let body = body::read(request, api.body).await?;
-    let first = serving.admission.try_admit(Priority::NORMAL, api.clock.now())?;
+    // Who would not get a place whatever the body says is refused before it is parsed.
+    serving.admission.check(Priority::MAX, 1, api.clock.now())?;
     let limits = api.limits(serving);
     let ask = Ask::parse(endpoint, &body, &limits)?;
     drop(body);
     api.check_model(Some(&ask.model))?;
-    let choices = ask.choices();
+    let (choices, prompts) = (ask.choices(), ask.prompts());
     let denied = |failure: Failure| Denied { failure, choices };
-    let permits = api.admit(serving, first, choices).map_err(denied)?;
+    let priority = ask.generation.priority;
+    let permits = api.admit(serving, priority, prompts, choices).map_err(denied)?;
     let Ask { input, generation, echo, .. } = ask;
     let prompts = api.prompts(serving, input, echo).await?;
     let tokenized = api.clock.now();
@@ -102,6 +105,7 @@ async fn accept(
     let common = Common {
         stop_tokens: stop_tokens(serving, &generation),
         stops: generation.stop.clone(),
+        min_tokens: generation.min_tokens,
         tenant: None,
         streaming: generation.stream,
         arrived: arrival.at,
@@ -117,7 +121,7 @@ async fn accept(
         events,
         endpoint,
         envelope: api.envelope(endpoint, id, arrival.at),
-        prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len() as u64).sum(),
+        tally: Tally::new(prompts.iter().map(|prompt| prompt.tokens.len()), generation.n),
         echoes: echoes(prompts, generation.n),
         stream: generation.stream,
         include_usage: generation.include_usage,
@@ -152,21 +156,14 @@ impl Api {
     fn admit(
         &self,
         serving: &Serving,
-        first: QueuePermit,
+        priority: Priority,
+        prompts: usize,
         choices: usize,
     ) -> Result<Vec<QueuePermit>, Failure> {
         if self.max_waiting != 0 && choices > self.max_waiting {
-            let message = format!(
-                "n: {choices} answers never fit into a queue of {} (--max-queued-requests)",
-                self.max_waiting
-            );
-            return Err(ApiError::invalid("n", message).into());
+            return Err(never_fits(prompts, choices, self.max_waiting).into());
         }
-        let mut permits = vec![first];
-        while permits.len() < choices {
-            permits.push(serving.admission.try_admit(Priority::NORMAL, self.clock.now())?);
-        }
-        Ok(permits)
+        Ok(serving.admission.try_admit_family(priority, choices, self.clock.now())?)
     }
 
     /// Charges every prompt and settles what each answer may take.
@@ -182,23 +179,18 @@ impl Api {
             .iter()
             .map(|prompt| generation.budget(prompt.tokens.len(), limits))
             .collect::<Result<_, _>>()?;
+        bound_prompt_logprobs(generation, prompts)?;
         let mut planned = Vec::with_capacity(permits.len());
         for (choice, permit) in permits.into_iter().enumerate() {
-            let prompt = &prompts[choice / generation.n].tokens;
-            let permit = permit.charge(prompt.len() as u64, now)?;
+            let Tokenized { tokens, scored_echo, .. } = &prompts[choice / generation.n];
+            let permit = permit.charge(tokens.len() as u64, now)?;
             planned.push(Planned {
                 id: self.next_id(),
                 permit,
-                prompt: prompt.clone(),
-                sampling: SamplingParams {
-                    temperature: generation.temperature,
-                    top_k: generation.top_k,
-                    top_p: generation.top_p,
-                    seed: generation.seed_of(choice),
-                    logprobs: generation.logprobs,
-                    ..SamplingParams::default()
-                },
+                prompt: tokens.clone(),
+                sampling: sampling(generation, choice),
                 max_tokens: budgets[choice / generation.n],
+                echo: scored_echo.clone(),
             });
         }
         Ok(planned)
@@ -211,6 +203,62 @@ impl Api {
             Failure::Api(_) => {}
         }
     }
+}
+
+/// How the tokens of one answer are chosen.
+fn sampling(generation: &protocol::Generation, choice: usize) -> SamplingParams {
+    SamplingParams {
+        temperature: generation.temperature,
+        top_k: generation.top_k,
+        top_p: generation.top_p,
+        min_p: generation.min_p,
+        repetition_penalty: generation.repetition_penalty,
+        presence_penalty: generation.presence_penalty,
+        frequency_penalty: generation.frequency_penalty,
+        logit_bias: generation.logit_bias.clone(),
+        min_tokens: generation.min_tokens,
+        seed: generation.seed_of(choice),
+        logprobs: generation.logprobs,
+    }
+}
+
+/// More answers than the queue has places: the client must ask for fewer, not come back later.
+fn never_fits(prompts: usize, choices: usize, places: usize) -> ApiError {
+    let n = choices / prompts.max(1);
+    let queue = format!("never fit into a queue of {places} (--max-queued-requests)");
+    if prompts <= 1 {
+        let message = format!("n: {choices} answers {queue}; ask for at most {places}");
+        return ApiError::invalid("n", message);
+    }
+    let each = if n == 1 { String::new() } else { format!(" with n = {n}") };
+    let fix = match places / n {
+        0 => format!("ask for n = {places} or fewer"),
+        most => format!("send at most {most} in one list"),
+    };
+    let message = format!("prompt: the answers to {prompts} prompts{each} {queue}; {fix}");
+    ApiError::invalid("prompt", message)
+}
+
+/// Log-probabilities of prompts are held until the whole prompt is scored.
+fn bound_prompt_logprobs(
+    generation: &protocol::Generation,
+    prompts: &[Tokenized],
+) -> Result<(), ApiError> {
+    let scored = prompts.iter().filter(|prompt| prompt.scored_echo.is_some());
+    let tokens: usize = scored.map(|prompt| prompt.tokens.len()).sum();
+    let each = usize::from(generation.logprobs.unwrap_or(0)) + 1;
+    let wanted = tokens.saturating_mul(each).saturating_mul(generation.n);
+    if wanted <= MAX_PROMPT_LOGPROBS {
+        return Ok(());
+    }
+    let message = format!(
+        "echo: {tokens} prompt tokens with logprobs = {} and n = {} are {wanted} \
+         log-probabilities; at most {MAX_PROMPT_LOGPROBS} in one request. Send fewer prompts at a \
+         time, or ask for fewer alternatives.",
+        each - 1,
+        generation.n
+    );
+    Err(ApiError::invalid("echo", message))
 }
 
 /// The model's own end tokens, unless they are to be ignored, and the request's.
@@ -238,7 +286,13 @@ fn not_taken(error: &SubmitError) -> Failure {
         SubmitError::Busy { limit } => refused(RejectReason::QueueRequestsFull, *limit),
         SubmitError::Draining => refused(RejectReason::Draining, 0),
         SubmitError::Unhealthy => refused(RejectReason::Unhealthy, 0),
-        SubmitError::TooLong { .. } => ApiError::context_length(error.to_string()).into(),
+        SubmitError::TooLong { limit, .. } => {
+            let message = format!(
+                "This model's maximum context length is {limit} tokens as this server runs it. \
+                 However, {error}."
+            );
+            ApiError::context_length(message).into()
+        }
         SubmitError::Invalid(_) => ApiError::invalid("prompt", error.to_string()).into(),
         SubmitError::Duplicate => Failure::internal(error.to_string()),
     }

@@ -9,6 +9,7 @@ use types::TokenId;
 
 use super::error::Failure;
 use super::{Api, Serving};
+use crate::generate::echo::PromptEcho;
 
 /// How answers look on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +29,8 @@ pub(super) struct Ask {
     pub input: Input,
     /// How to answer.
     pub generation: Generation,
-    /// Whether answers begin with the prompt's text.
-    pub echo: bool,
+    /// Whether answers begin with the prompt.
+    pub echo: Echo,
 }
 
 /// Prompts, not tokenised yet.
@@ -59,6 +60,19 @@ pub(super) struct Tokenized {
     pub tokens: Vec<TokenId>,
     /// What an answer begins with: the prompt's text where it is to be echoed, else nothing.
     pub echo: String,
+    /// The same in parts, where log-probabilities come with it; `echo` is empty then.
+    pub scored_echo: Option<PromptEcho>,
+}
+
+/// Whether and how a prompt comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Echo {
+    /// It does not.
+    No,
+    /// Its text.
+    Text,
+    /// Its text and the log-probabilities of its tokens.
+    Scored,
 }
 
 impl Ask {
@@ -75,6 +89,11 @@ impl Ask {
             Endpoint::Completions => {
                 let CompletionParams { model, prompts, generation, echo } =
                     CompletionParams::parse(body, limits)?;
+                let echo = match (echo, generation.logprobs) {
+                    (false, _) => Echo::No,
+                    (true, None) => Echo::Text,
+                    (true, Some(_)) => Echo::Scored,
+                };
                 Self { model, input: Input::Prompts(prompts), generation, echo }
             }
             Endpoint::Chat => {
@@ -85,19 +104,24 @@ impl Ask {
                     template_kwargs: params.template_kwargs,
                 };
                 let (model, generation) = (params.model, params.generation);
-                Self { model, input: Input::Chat(conversation), generation, echo: false }
+                Self { model, input: Input::Chat(conversation), generation, echo: Echo::No }
             }
         })
+    }
+
+    /// How many prompts are to be answered.
+    #[must_use]
+    pub(super) fn prompts(&self) -> usize {
+        match &self.input {
+            Input::Prompts(prompts) => prompts.len(),
+            Input::Chat(_) => 1,
+        }
     }
 
     /// Answers that are asked for, over all prompts.
     #[must_use]
     pub(super) fn choices(&self) -> usize {
-        let prompts = match &self.input {
-            Input::Prompts(prompts) => prompts.len(),
-            Input::Chat(_) => 1,
-        };
-        prompts * self.generation.n
+        self.prompts() * self.generation.n
     }
 }
 
@@ -130,13 +154,13 @@ impl Api {
         &self,
         serving: &Serving,
         input: Input,
-        echo: bool,
+        echo: Echo,
     ) -> Result<Vec<Tokenized>, Failure> {
         let now_unix = self.clock.unix_seconds(self.clock.now());
         self.tokenize(serving, move |tokenizer| match input {
             Input::Chat(conversation) => {
                 let tokens = chat(tokenizer, conversation, now_unix)?;
-                Ok(vec![Tokenized { tokens, echo: String::new() }])
+                Ok(vec![Tokenized { tokens, echo: String::new(), scored_echo: None }])
             }
             Input::Prompts(prompts) => {
                 prompts.into_iter().map(|prompt| plain(tokenizer, prompt, echo)).collect()
@@ -176,18 +200,26 @@ fn template_failure(error: TemplateError) -> Failure {
     }
 }
 
-fn plain(tokenizer: &Tokenizer, prompt: Prompt, echo: bool) -> Result<Tokenized, Failure> {
-    match prompt {
+fn plain(tokenizer: &Tokenizer, prompt: Prompt, echo: Echo) -> Result<Tokenized, Failure> {
+    let (text, tokens) = match prompt {
         Prompt::Text(text) => {
             let tokens = encode(tokenizer, &text, true, "prompt")?;
-            Ok(Tokenized { tokens, echo: if echo { text } else { String::new() } })
+            (text, tokens)
         }
+        Prompt::Tokens(tokens) if echo == Echo::No => (String::new(), tokens),
         Prompt::Tokens(tokens) => {
-            let text = if echo { tokenizer.decode(&tokens, true) } else { Ok(String::new()) };
-            let echo = text.map_err(|error| wrong("prompt", &error))?;
-            Ok(Tokenized { tokens, echo })
+            let text = tokenizer.decode(&tokens, true).map_err(|error| wrong("prompt", &error))?;
+            (text, tokens)
         }
-    }
+    };
+    Ok(match echo {
+        Echo::No => Tokenized { tokens, echo: String::new(), scored_echo: None },
+        Echo::Text => Tokenized { tokens, echo: text, scored_echo: None },
+        Echo::Scored => {
+            let scored_echo = Some(PromptEcho::new(tokenizer, &text, &tokens));
+            Tokenized { tokens, echo: String::new(), scored_echo }
+        }
+    })
 }
 
 /// Tokenises a text.

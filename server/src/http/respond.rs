@@ -14,13 +14,14 @@ use engine::Outcome;
 use futures_util::stream;
 use protocol::{
     ChatChoice, ChatChunkChoice, ChatLogprobs, ChatTokenLogprob, ChatTopLogprob, CompletionChoice,
-    CompletionLogprobs, Envelope, FinishReason, ResponseMessage, SSE_DONE, TopLogprobs, Usage,
-    UsageField, sse_event,
+    CompletionLogprobs, Envelope, FinishReason, ResponseMessage, SSE_DONE, TopLogprobs, UsageField,
+    sse_event,
 };
 
 use super::error::Failure;
 use super::json;
 use super::prompt::Endpoint;
+use super::usage::Tally;
 use crate::generate::Generation;
 use crate::generate::assemble::{Delta, TokenLogprob};
 use crate::generate::sink::{End, Event, News};
@@ -37,8 +38,8 @@ pub(super) struct Accepted {
     pub endpoint: Endpoint,
     /// What every answer repeats.
     pub envelope: Envelope,
-    /// Tokens of all prompts.
-    pub prompt_tokens: u64,
+    /// Tokens used.
+    pub tally: Tally,
     /// What each answer begins with.
     pub echoes: Vec<String>,
     /// Whether the answer is a stream.
@@ -93,12 +94,12 @@ async fn whole(accepted: &mut Accepted) -> Result<Response, Failure> {
             return Err(failure);
         }
         if let News::End(end) = event.news {
+            accepted.tally.add(event.choice, &end);
             ends[event.choice] = Some(end);
         }
     }
     let ends: Vec<Box<End>> = ends.into_iter().collect::<Option<_>>().ok_or_else(broken)?;
-    let generated = ends.iter().map(|end| end.generated_tokens as u64).sum();
-    let usage = Usage::new(accepted.prompt_tokens, generated);
+    let usage = accepted.tally.usage();
     let ends = ends.into_iter().enumerate();
     Ok(match accepted.endpoint {
         Endpoint::Completions => {
@@ -134,7 +135,8 @@ fn completion_logprobs(tokens: Vec<TokenLogprob>) -> Option<CompletionLogprobs> 
     }
     let mut logprobs = CompletionLogprobs::default();
     for token in tokens {
-        let top = token.top.into_iter().map(|other| (other.text, other.logprob)).collect();
+        let likely = token.top.into_iter().chain(token.own);
+        let top = likely.map(|other| (other.text, other.logprob)).collect();
         logprobs.push(token.text, token.logprob, TopLogprobs(top), token.offset);
     }
     Some(logprobs)
@@ -146,7 +148,7 @@ fn chat_logprobs(tokens: Vec<TokenLogprob>) -> Option<ChatLogprobs> {
     }
     let entry = |token: TokenLogprob| ChatTokenLogprob {
         token: token.text,
-        logprob: token.logprob,
+        logprob: token.logprob.unwrap_or(f32::NEG_INFINITY),
         bytes: Some(token.bytes),
         top_logprobs: token
             .top
@@ -162,7 +164,7 @@ fn chat_logprobs(tokens: Vec<TokenLogprob>) -> Option<ChatLogprobs> {
 }
 
 fn streamed(accepted: Accepted, first: Event) -> Response {
-    let mut events = Events { accepted, first: Some(first), generated: 0, ended: false };
+    let mut events = Events { accepted, first: Some(first), ended: false };
     let head = events.head();
     let state = (Some(head), events);
     let body = stream::unfold(state, |(head, mut events)| async move {
@@ -188,7 +190,6 @@ fn streamed(accepted: Accepted, first: Event) -> Response {
 struct Events {
     accepted: Accepted,
     first: Option<Event>,
-    generated: u64,
     /// The last event was written: the end, or an error.
     ended: bool,
 }
@@ -247,8 +248,7 @@ impl Events {
     fn finish(&mut self, text: &mut String) {
         self.ended = true;
         if self.accepted.include_usage {
-            let usage = Usage::new(self.accepted.prompt_tokens, self.generated);
-            let usage = UsageField::Counts(usage);
+            let usage = UsageField::Counts(self.accepted.tally.usage());
             let envelope = &self.accepted.envelope;
             text.push_str(&match self.accepted.endpoint {
                 Endpoint::Completions => sse_event(&envelope.completion(Vec::new(), usage)),
@@ -263,7 +263,7 @@ impl Events {
         let (Delta { text: new, logprobs }, reason) = match event.news {
             News::Delta(delta) => (delta, None),
             News::End(end) => {
-                self.generated += end.generated_tokens as u64;
+                self.accepted.tally.add(index, &end);
                 (end.rest, finish_reason(&end.outcome))
             }
         };
@@ -319,3 +319,6 @@ impl Drop for Events {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,9 +22,9 @@ use crate::lifecycle::{Lifecycle, Phase};
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) struct Rig {
-    pub(super) api: Arc<Api>,
-    pub(super) router: Router,
+pub(crate) struct Rig {
+    pub(crate) api: Arc<Api>,
+    pub(crate) router: Router,
 }
 
 /// The settings of these flags of `serve`.
@@ -38,7 +38,7 @@ pub(crate) fn settings(flags: &str) -> Settings {
 
 impl Rig {
     /// A server with these flags that is ready.
-    pub(super) fn new(flags: &str) -> Self {
+    pub(crate) fn new(flags: &str) -> Self {
         let checked = app::check(&settings(flags)).expect("the flags can work");
         let rig = Self::of(&checked);
         drop(app::startup::start(checked, &rig.api).expect("the engine starts"));
@@ -47,7 +47,7 @@ impl Rig {
     }
 
     /// A server whose model is not loaded.
-    pub(super) fn loading(flags: &str) -> Self {
+    pub(crate) fn loading(flags: &str) -> Self {
         Self::of(&app::check(&settings(flags)).expect("the flags can work"))
     }
 
@@ -59,33 +59,33 @@ impl Rig {
         Self { router: router(&api), api }
     }
 
-    pub(super) fn serving(&self) -> &Serving {
+    pub(crate) fn serving(&self) -> &Serving {
         self.api.serving().expect("the server is ready")
     }
 
     /// Sends a request and returns the head of the answer with its body unread.
-    pub(super) async fn send(&self, request: Request<Body>) -> Response<Body> {
+    pub(crate) async fn send(&self, request: Request<Body>) -> Response<Body> {
         let answer = self.router.clone().oneshot(request);
         let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer in time");
         answer.expect("the router is infallible")
     }
 
-    pub(super) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         let request = Request::builder().uri(path).body(Body::empty()).expect("a request");
         Answer::read(self.send(request).await).await
     }
 
-    pub(super) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
         Answer::read(self.send(post(path, body)).await).await
     }
 
     /// A completion of `tokens` tokens.
-    pub(super) async fn complete(&self, tokens: usize) -> Answer {
+    pub(crate) async fn complete(&self, tokens: usize) -> Answer {
         self.post("/v1/completions", &completion(tokens)).await
     }
 
     /// The value of a series on the metrics page; the sum, where several match.
-    pub(super) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+    pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let page = self.get("/metrics").await.text();
         let of_name = |line: &&str| {
             let rest = line.strip_prefix("sightline_").and_then(|l| l.strip_prefix(name));
@@ -100,7 +100,7 @@ impl Rig {
     }
 
     /// Lets everything else run until `condition` holds.
-    pub(super) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let wait = async {
             while !condition(self) {
                 tokio::task::yield_now().await;
@@ -110,21 +110,21 @@ impl Rig {
         waited.unwrap_or_else(|_| panic!("waited in vain until {what}"));
     }
 
-    pub(super) fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         self.serving().engine.snapshot().running
     }
 
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.serving().admission.snapshot(self.api.clock.now()).requests
     }
 
     /// Requests that the engine has in its queue.
-    pub(super) fn queued(&self) -> usize {
+    pub(crate) fn queued(&self) -> usize {
         self.serving().engine.snapshot().waiting
     }
 
     /// Until nothing runs or waits.
-    pub(super) async fn idle(&self) {
+    pub(crate) async fn idle(&self) {
         self.until("idle", |rig| rig.running() == 0 && rig.waiting() == 0).await;
     }
 }
@@ -139,34 +139,34 @@ impl Drop for Rig {
 
 /// A whole answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
     headers: axum::http::HeaderMap,
     body: Vec<u8>,
 }
 
 impl Answer {
-    pub(super) async fn read(response: Response<Body>) -> Self {
+    pub(crate) async fn read(response: Response<Body>) -> Self {
         let (head, body) = response.into_parts();
         let body = tokio::time::timeout(PATIENCE, body.collect()).await.expect("a body in time");
         let body = body.expect("a whole body").to_bytes().to_vec();
         Self { status: head.status, headers: head.headers, body }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.body.clone()).expect("UTF-8")
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("not JSON: {}", self.text()))
     }
 
-    pub(super) fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
     /// The objects of a stream, and whether it ended as it should.
-    pub(super) fn events(&self) -> (Vec<Value>, bool) {
+    pub(crate) fn events(&self) -> (Vec<Value>, bool) {
         let text = self.text();
         let data = text.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
         let objects = data.clone().filter(|event| *event != "[DONE]");
@@ -175,7 +175,7 @@ impl Answer {
     }
 
     /// The error's code; panics where the body is no error in OpenAI's form.
-    pub(super) fn error_code(&self) -> String {
+    pub(crate) fn error_code(&self) -> String {
         let body = self.json();
         let error = body["error"].as_object().expect("an error object");
         assert!(error["message"].is_string() && error["type"].is_string(), "{body}");
@@ -184,11 +184,11 @@ impl Answer {
     }
 }
 
-pub(super) fn post(path: &str, body: &Value) -> Request<Body> {
+pub(crate) fn post(path: &str, body: &Value) -> Request<Body> {
     raw(path, body.to_string())
 }
 
-pub(super) fn raw(path: &str, body: impl Into<Body>) -> Request<Body> {
+pub(crate) fn raw(path: &str, body: impl Into<Body>) -> Request<Body> {
     Request::builder()
         .method(Method::POST)
         .uri(path)
@@ -197,21 +197,21 @@ pub(super) fn raw(path: &str, body: impl Into<Body>) -> Request<Body> {
         .expect("a request")
 }
 
-pub(super) fn completion(tokens: usize) -> Value {
+pub(crate) fn completion(tokens: usize) -> Value {
     json!({
         "model": "fake", "prompt": "Once upon", "max_tokens": tokens, "temperature": 0,
         "ignore_eos": true
     })
 }
 
-pub(super) fn stream(tokens: usize) -> Value {
+pub(crate) fn stream(tokens: usize) -> Value {
     let mut body = completion(tokens);
     body["stream"] = json!(true);
     body
 }
 
 /// Reads the next part of a body.
-pub(super) async fn part(body: &mut Body) -> Option<String> {
+pub(crate) async fn part(body: &mut Body) -> Option<String> {
     let frame = tokio::time::timeout(PATIENCE, body.frame()).await.expect("a part in time");
     let data = frame?.expect("no error").into_data().expect("data");
     assert!(!body.is_end_stream() || !data.is_empty());

@@ -27,7 +27,8 @@ async fn a_stream_tells_what_a_whole_answer_tells() {
     assert_eq!(
         whole["usage"],
         json!({
-            "prompt_tokens": 9, "completion_tokens": 40, "total_tokens": 49
+            "prompt_tokens": 9, "completion_tokens": 40, "total_tokens": 49,
+            "prompt_tokens_details": {"cached_tokens": 0}
         })
     );
     let mut body = stream(40);

@@ -30,12 +30,13 @@ fn chunk_choice(delta: Delta, finish_reason: Option<FinishReason>) -> ChatChunkC
 #[test]
 fn a_completion() {
     let choice = completion_choice(" is long", Some(FinishReason::Length));
-    let usage = UsageField::Counts(Usage::new(5, 2));
+    let usage = UsageField::Counts(Usage::new(5, 2, 0));
     check(
         &envelope("cmpl-1").completion(vec![choice], usage),
         r#"{"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"tiny",
         "choices":[{"index":0,"text":" is long","logprobs":null,"finish_reason":"length"}],
-        "usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}"#,
+        "usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7,
+        "prompt_tokens_details":{"cached_tokens":0}}}"#,
     );
 }
 
@@ -55,10 +56,11 @@ fn completion_chunks_with_and_without_usage() {
         "choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop"}],"usage":null}"#,
     );
     check(
-        &envelope.completion(Vec::new(), UsageField::Counts(Usage::new(1, 1))),
+        &envelope.completion(Vec::new(), UsageField::Counts(Usage::new(1, 1, 0))),
         r#"{"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"tiny",
         "choices":[],
-        "usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#,
+        "usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,
+        "prompt_tokens_details":{"cached_tokens":0}}}"#,
     );
 }
 
@@ -68,15 +70,17 @@ fn logprobs_of_completions() {
     let top = |entries: &[(&str, f32)]| {
         TopLogprobs(entries.iter().map(|&(text, value)| (text.to_owned(), value)).collect())
     };
-    logprobs.push(" a".to_owned(), -0.5, top(&[(" a", -0.5), ("b", -1.5)]), 0);
+    // Nothing precedes the first token of a prompt.
+    logprobs.push("So".to_owned(), None, top(&[]), 0);
+    logprobs.push(" a".to_owned(), Some(-0.5), top(&[(" a", -0.5), ("b", -1.5)]), 2);
     // Two halves of characters look alike; probability zero has no logarithm.
     let halves = top(&[("\u{fffd}", -0.25), ("\u{fffd}", -2.0), ("c", f32::NEG_INFINITY)]);
-    logprobs.push("\u{fffd}".to_owned(), f32::NAN, halves, 2);
+    logprobs.push("\u{fffd}".to_owned(), Some(f32::NAN), halves, 4);
     check(
         &logprobs,
-        "{\"tokens\":[\" a\",\"\u{fffd}\"],\"token_logprobs\":[-0.5,-9999.0],
-        \"top_logprobs\":[{\" a\":-0.5,\"b\":-1.5},{\"\u{fffd}\":-0.25,\"c\":-9999.0}],
-        \"text_offset\":[0,2]}",
+        "{\"tokens\":[\"So\",\" a\",\"\u{fffd}\"],\"token_logprobs\":[null,-0.5,-9999.0],
+        \"top_logprobs\":[null,{\" a\":-0.5,\"b\":-1.5},{\"\u{fffd}\":-0.25,\"c\":-9999.0}],
+        \"text_offset\":[0,2,4]}",
     );
 }
 
@@ -89,12 +93,13 @@ fn a_chat_answer() {
         finish_reason: Some(FinishReason::Stop),
     };
     check(
-        &envelope("chatcmpl-1").chat(vec![choice], Usage::new(30, 2)),
+        &envelope("chatcmpl-1").chat(vec![choice], Usage::new(30, 2, 16)),
         r#"{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"tiny",
         "choices":[{"index":0,
         "message":{"role":"assistant","content":"Hello","refusal":null},
         "logprobs":null,"finish_reason":"stop"}],
-        "usage":{"prompt_tokens":30,"completion_tokens":2,"total_tokens":32}}"#,
+        "usage":{"prompt_tokens":30,"completion_tokens":2,"total_tokens":32,
+        "prompt_tokens_details":{"cached_tokens":16}}}"#,
     );
 }
 
@@ -122,10 +127,11 @@ fn chat_chunks_from_the_role_to_the_usage() {
         "logprobs":null,"finish_reason":"length"}],"usage":null}"#,
     );
     check(
-        &envelope.chat_chunk(Vec::new(), UsageField::Counts(Usage::new(30, 2))),
+        &envelope.chat_chunk(Vec::new(), UsageField::Counts(Usage::new(30, 2, 16))),
         r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,
         "model":"tiny","choices":[],
-        "usage":{"prompt_tokens":30,"completion_tokens":2,"total_tokens":32}}"#,
+        "usage":{"prompt_tokens":30,"completion_tokens":2,"total_tokens":32,
+        "prompt_tokens_details":{"cached_tokens":16}}}"#,
     );
 }
 

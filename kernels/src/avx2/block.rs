@@ -9,6 +9,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use crate::WeightFormat;
+use crate::activations::Int8Rows;
 use crate::format::{BLOCK, Block};
 
 /// Outputs of a panel: the lanes of a vector.
@@ -22,27 +23,106 @@ pub(super) const NIBBLES: usize = OUTPUTS * BLOCK / 2;
 /// Bytes of five-bit integers: the fifth bits follow the nibbles.
 pub(super) const FIVE_BITS: usize = NIBBLES + OUTPUTS * BLOCK / 8;
 
-/// One block of a row of activations.
+/// One block of a few rows of activations: where each row's values are.
+///
+/// Plain pointers, so that the compiler reads each number where it is used instead of collecting
+/// them in vectors.
 #[derive(Clone, Copy)]
-pub(super) struct Activation<'a> {
-    pub(super) q: &'a [i8; BLOCK],
-    /// As [`crate::activations::Lanes`] has them; zeros unless [`BlockFormat::LANES`].
-    pub(super) lanes: [i32; 2],
-    pub(super) scale: f32,
-    /// The sum of `q`.
-    pub(super) sum: i32,
-    /// Scale times sum.
-    pub(super) total: f32,
+pub(super) struct Rows {
+    q: *const i8,
+    lanes: *const [i32; 2],
+    scale: *const f32,
+    sum: *const i32,
+    total: *const f32,
+    /// Blocks of a row: the distance of the rows.
+    blocks: usize,
 }
 
-impl Activation<'_> {
-    /// Word `at`: four consecutive values, for every output.
+impl Rows {
+    /// Block `at` of all rows' blocks, and the same block of the rows that follow.
+    ///
+    /// `lanes` are as [`crate::activations::Lanes`] has them, or nothing where the format does not
+    /// use them.
+    pub(super) fn new(form: &Int8Rows, lanes: &[[i32; 2]], blocks: usize, at: usize) -> Self {
+        let Int8Rows { q, scale, sum, total } = form;
+        assert!(at <= scale.len() && scale.len() == sum.len() && scale.len() == total.len());
+        assert!(q.len() == scale.len() * BLOCK);
+        Self {
+            q: q[at * BLOCK..].as_ptr(),
+            lanes: lanes.get(at..).map_or(lanes.as_ptr(), <[_]>::as_ptr),
+            scale: scale[at..].as_ptr(),
+            sum: sum[at..].as_ptr(),
+            total: total[at..].as_ptr(),
+            blocks,
+        }
+    }
+
+    /// The block `count` further on. There must be one when it is read.
+    pub(super) const fn skip(&self, count: usize) -> Self {
+        Self {
+            q: self.q.wrapping_add(count * BLOCK),
+            lanes: self.lanes.wrapping_add(count),
+            scale: self.scale.wrapping_add(count),
+            sum: self.sum.wrapping_add(count),
+            total: self.total.wrapping_add(count),
+            blocks: self.blocks,
+        }
+    }
+
+    /// Word `at` of a row: four consecutive values, for every output.
+    ///
+    /// # Safety
+    /// AVX2; there are that row and eight words.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(super) fn word(&self, at: usize) -> __m256i {
-        // SAFETY: eight words make the 32 bytes.
-        let word = unsafe { self.q.as_ptr().cast::<i32>().add(at).read_unaligned() };
-        _mm256_set1_epi32(word)
+    pub(super) unsafe fn word(&self, row: usize, at: usize) -> __m256i {
+        // SAFETY: the caller's promise.
+        let word = unsafe { self.q.add(row * self.blocks * BLOCK + 4 * at).cast::<i32>() };
+        // SAFETY: as above; any alignment will do.
+        _mm256_set1_epi32(unsafe { word.read_unaligned() })
+    }
+
+    /// The lane sums of half a block.
+    ///
+    /// # Safety
+    /// AVX2; there are that row, two halves, and lanes.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn lanes(&self, row: usize, half: usize) -> __m256i {
+        // SAFETY: the caller's promise.
+        _mm256_set1_epi32(unsafe { (*self.lanes.add(row * self.blocks))[half] })
+    }
+
+    /// The scale.
+    ///
+    /// # Safety
+    /// AVX2; there is that row.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn scale(&self, row: usize) -> __m256 {
+        // SAFETY: the caller's promise.
+        _mm256_set1_ps(unsafe { *self.scale.add(row * self.blocks) })
+    }
+
+    /// The sum of the int8 values.
+    ///
+    /// # Safety
+    /// There is that row.
+    #[inline]
+    pub(super) unsafe fn sum(&self, row: usize) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { *self.sum.add(row * self.blocks) }
+    }
+
+    /// Scale times sum.
+    ///
+    /// # Safety
+    /// AVX2; there is that row.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn total(&self, row: usize) -> __m256 {
+        // SAFETY: the caller's promise.
+        _mm256_set1_ps(unsafe { *self.total.add(row * self.blocks) })
     }
 }
 
@@ -62,10 +142,10 @@ pub(super) unsafe trait BlockFormat: Send + Sync + 'static {
     const BLOCK_BYTES: usize;
     /// Whether an offset is added to each weight.
     const OFFSETS: bool;
-    /// Whether [`Activation::lanes`] is used.
+    /// Whether [`Rows::lanes`] is used.
     const LANES: bool;
-    /// What was added to the weights that `dot` multiplies with, times the sum of activations,
-    /// is taken off its result.
+    /// What was added to the weights that `dot` multiplies with: its result has so many times the
+    /// sum of the activations too much.
     const BIAS: i32;
     /// Bytes of a unit of all outputs.
     const UNIT_BYTES: usize = Self::HEAD + Self::UNIT * Self::BLOCK_BYTES;
@@ -77,11 +157,12 @@ pub(super) unsafe trait BlockFormat: Send + Sync + 'static {
     /// (their number is `S / R`) and each row of `x`; result `p * R + r` is of panel p and row r.
     ///
     /// # Safety
-    /// The processor has AVX2, and at `w` and each further `stride` is a block.
+    /// The processor has AVX2, at `w` and each further `stride` is a block, and `x` has `R` rows
+    /// (and lanes, if used).
     unsafe fn dot<const R: usize, const S: usize>(
         w: *const u8,
         stride: usize,
-        x: &[Activation<'_>; R],
+        x: &Rows,
     ) -> [__m256i; S];
 
     /// What the sums are multiplied with.
@@ -190,13 +271,13 @@ fn shift_left(value: __m256i, bits: usize) -> __m256i {
 /// output. Sums wrap around; single products pairs (at most 2 * 63 * 127) do not.
 ///
 /// # Safety
-/// As of [`values`] at `w` and each further `stride`.
+/// As of [`values`] at `w` and each further `stride`, and of [`BlockFormat::dot`].
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn add_lanes<const BITS: usize, const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
     half: usize,
     dots: &mut [__m256i; S],
 ) {
@@ -206,8 +287,9 @@ pub(super) unsafe fn add_lanes<const BITS: usize, const R: usize, const S: usize
             // SAFETY: the caller's promise.
             *values_p = unsafe { values::<BITS>(w.add(p * stride), v) };
         }
-        for (r, x) in x.iter().enumerate() {
-            let x = x.word(v);
+        for r in 0..R {
+            // SAFETY: as above.
+            let x = unsafe { x.word(r, v) };
             for p in 0..S / R {
                 let dot = &mut dots[p * R + r];
                 *dot = pinned(_mm256_add_epi16(*dot, _mm256_maddubs_epi16(w_values[p], x)));
@@ -225,7 +307,7 @@ pub(super) unsafe fn add_lanes<const BITS: usize, const R: usize, const S: usize
 pub(super) unsafe fn four_bit_lanes<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
 ) -> [__m256i; S] {
     // A pair of products is at most 2 * 15 * 127 in magnitude and the sum of eight pairs at most
     // 30,480: no i16 overflows.
@@ -246,15 +328,15 @@ pub(super) unsafe fn four_bit_lanes<const R: usize, const S: usize>(
 pub(super) unsafe fn five_bit_lanes<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
 ) -> [__m256i; S] {
     // Each lane starts with what the 16 takes from it. What is left in the end is the sum of 16
     // products of at most 16 * 127 in magnitude, which a lane holds, so wrapping on the way is
     // harmless.
     let mut dots = [_mm256_setzero_si256(); S];
-    for (r, x) in x.iter().enumerate() {
-        let lanes = x.lanes.map(|lane| _mm256_set1_epi32(lane));
-        let both = _mm256_add_epi16(lanes[0], lanes[1]);
+    for r in 0..R {
+        // SAFETY: the caller's promise.
+        let both = unsafe { _mm256_add_epi16(x.lanes(r, 0), x.lanes(r, 1)) };
         let start = _mm256_mullo_epi16(both, _mm256_set1_epi16(-16));
         (0..S / R).for_each(|p| dots[p * R + r] = start);
     }
@@ -274,13 +356,14 @@ pub(super) unsafe fn five_bit_lanes<const R: usize, const S: usize>(
 pub(super) unsafe fn six_bit_lanes<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
     half: usize,
 ) -> [__m256i; S] {
     // As in `five_bit_lanes`, with eight products of at most 32 * 127.
     let mut dots = [_mm256_setzero_si256(); S];
-    for (r, x) in x.iter().enumerate() {
-        let lanes = _mm256_set1_epi32(x.lanes[half]);
+    for r in 0..R {
+        // SAFETY: the caller's promise.
+        let lanes = unsafe { x.lanes(r, half) };
         let start = _mm256_mullo_epi16(lanes, _mm256_set1_epi16(-32));
         (0..S / R).for_each(|p| dots[p * R + r] = start);
     }

@@ -4,8 +4,8 @@
 use std::arch::x86_64::*;
 
 use super::block::{
-    Activation, BlockFormat, FIVE_BITS, HALVES, NIBBLES, OUTPUTS, five_bit_lanes, four_bit_lanes,
-    halves, pack_five, pack_nibbles, pinned,
+    BlockFormat, FIVE_BITS, HALVES, NIBBLES, OUTPUTS, Rows, five_bit_lanes, four_bit_lanes, halves,
+    pack_five, pack_nibbles, pinned,
 };
 use crate::WeightFormat;
 use crate::format::{BLOCK, Block};
@@ -33,7 +33,7 @@ fn pack_scale<F: BlockFormat>(block: &Block, output: usize, integers: usize, pla
 /// Implements a format of `$integers` bytes of integers in a panel block.
 macro_rules! block_format {
     ($type:ident, $name:literal, $integers:expr, $offsets:literal, $bias:literal, $lanes:literal,
-        $pack:expr, $dot:expr) => {
+        $pack:expr, $dot:ident) => {
         // SAFETY: `dot` reads the integers, and `scale` and `offset` what lies right behind them,
         // all inside `BLOCK_BYTES`.
         unsafe impl BlockFormat for $type {
@@ -56,10 +56,10 @@ macro_rules! block_format {
             unsafe fn dot<const R: usize, const S: usize>(
                 w: *const u8,
                 stride: usize,
-                x: &[Activation<'_>; R],
+                x: &Rows,
             ) -> [__m256i; S] {
                 // SAFETY: the caller's promise.
-                unsafe { $dot(w, stride, x) }
+                unsafe { $dot::<R, S>(w, stride, x) }
             }
 
             #[inline]
@@ -99,10 +99,10 @@ block_format!(Q8_0, "avx2-q8_0-8x32", OUTPUTS * BLOCK, false, 128, false, pack_b
 unsafe fn four<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
 ) -> [__m256i; S] {
     // SAFETY: the caller's promise.
-    let mut dots = unsafe { four_bit_lanes(w, stride, x) };
+    let mut dots = unsafe { four_bit_lanes::<R, S>(w, stride, x) };
     for dot in &mut dots {
         *dot = _mm256_madd_epi16(*dot, _mm256_set1_epi16(1));
     }
@@ -116,10 +116,10 @@ unsafe fn four<const R: usize, const S: usize>(
 unsafe fn five<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
 ) -> [__m256i; S] {
     // SAFETY: the caller's promise.
-    let mut dots = unsafe { five_bit_lanes(w, stride, x) };
+    let mut dots = unsafe { five_bit_lanes::<R, S>(w, stride, x) };
     for dot in &mut dots {
         *dot = _mm256_madd_epi16(*dot, _mm256_set1_epi16(1));
     }
@@ -133,7 +133,7 @@ unsafe fn five<const R: usize, const S: usize>(
 unsafe fn eight<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
 ) -> [__m256i; S] {
     // SAFETY: the caller's promise.
     let (mut dots, high) =
@@ -155,7 +155,7 @@ unsafe fn eight<const R: usize, const S: usize>(
 unsafe fn plane<const HIGH: usize, const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
 ) -> [__m256i; S] {
     let mut dots = [_mm256_setzero_si256(); S];
     for v in 0..BLOCK / 4 {
@@ -166,8 +166,10 @@ unsafe fn plane<const HIGH: usize, const R: usize, const S: usize>(
             let both = if HIGH == 0 { both } else { _mm256_srli_epi16::<4>(both) };
             *values = _mm256_and_si256(both, _mm256_set1_epi8(0x0f));
         }
-        for (r, x) in x.iter().enumerate() {
-            let x = x.word(v);
+        for r in 0..R {
+            // Pinned: or both planes' words would be kept, in memory.
+            // SAFETY: as above.
+            let x = pinned(unsafe { x.word(r, v) });
             for p in 0..S / R {
                 let dot = &mut dots[p * R + r];
                 *dot = pinned(_mm256_add_epi16(*dot, _mm256_maddubs_epi16(values[p], x)));

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::block::{Activation, BlockFormat, OUTPUTS};
+use super::block::{BlockFormat, OUTPUTS, Rows};
 use super::panel::{Outputs, PanelKernel, Panels};
 use crate::activations::Int8Rows;
 use crate::format::{BLOCK, Block};
@@ -32,27 +32,6 @@ pub(super) struct Int8Input<'a> {
     lanes: &'a [[i32; 2]],
     /// Blocks of a row.
     blocks: usize,
-}
-
-impl<'a> Int8Input<'a> {
-    /// Block `at` of all rows' blocks.
-    ///
-    /// # Safety
-    /// There is such a block, and lanes if they are used.
-    #[inline(always)]
-    unsafe fn block<F: BlockFormat>(&self, at: usize) -> Activation<'a> {
-        let Int8Rows { q, scale, sum, total } = self.form;
-        // SAFETY: all of these have one entry per block, `q` 32 values.
-        unsafe {
-            Activation {
-                q: &*q.as_ptr().add(at * BLOCK).cast(),
-                lanes: if F::LANES { *self.lanes.get_unchecked(at) } else { [0; 2] },
-                scale: *scale.get_unchecked(at),
-                sum: *sum.get_unchecked(at),
-                total: *total.get_unchecked(at),
-            }
-        }
-    }
 }
 
 // SAFETY: `run` stores outputs of its panels only.
@@ -86,7 +65,6 @@ unsafe impl<F: BlockFormat> PanelKernel for Quant<F> {
         let lanes = if F::LANES { x.lanes(pool) } else { &[] };
         let count = x.rows() * blocks;
         assert!(form.q.len() == count * BLOCK && (!F::LANES || lanes.len() == count));
-        assert!([form.scale.len(), form.sum.len(), form.total.len()] == [count; 3]);
         Int8Input { form, lanes, blocks }
     }
 
@@ -156,6 +134,8 @@ unsafe fn tile<F: BlockFormat, const R: usize, const S: usize>(
     let units = input.blocks / F::UNIT;
     assert!(units * F::UNIT_BYTES <= w.stride(), "more blocks than a panel has");
     assert!((S / R - 1) * w.stride() + units * F::UNIT_BYTES <= bytes.len(), "no such panel");
+    assert!((row + R) * input.blocks * BLOCK <= input.form.q.len(), "no such rows");
+    let first = Rows::new(input.form, input.lanes, input.blocks, row * input.blocks);
     // The first rows bring the next panels closer for all.
     let fetch = row == 0;
     let mut acc = [_mm256_setzero_ps(); S];
@@ -163,13 +143,9 @@ unsafe fn tile<F: BlockFormat, const R: usize, const S: usize>(
         // SAFETY: each panel has this unit.
         let head = unsafe { bytes.as_ptr().add(unit * F::UNIT_BYTES) };
         for part in 0..F::UNIT {
-            let at = row * input.blocks + unit * F::UNIT + part;
             // SAFETY: the head has this block, and so has each row.
             unsafe {
-                let mut x = [input.block::<F>(at); R];
-                for (r, x) in x.iter_mut().enumerate() {
-                    *x = input.block::<F>(at + r * input.blocks);
-                }
+                let x = first.skip(unit * F::UNIT + part);
                 let block = head.add(F::HEAD + part * F::BLOCK_BYTES);
                 if fetch {
                     prefetch::<F>(block, w.stride(), S / R);
@@ -209,14 +185,14 @@ fn prefetch<F: BlockFormat>(block: *const u8, stride: usize, panels: usize) {
 ///
 /// # Safety
 /// AVX2, FMA and F16C; at `head` and `block` and each further `stride` are a unit's head and one
-/// of its blocks.
+/// of its blocks; `x` has `R` rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn add_block<F: BlockFormat, const R: usize, const S: usize>(
     head: *const u8,
     block: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
     acc: &mut [__m256; S],
 ) {
     // SAFETY: the caller's promises.
@@ -230,19 +206,18 @@ unsafe fn add_block<F: BlockFormat, const R: usize, const S: usize>(
                 offsets[p] = F::offset(head, block);
             }
         }
-        for (r, x) in x.iter().enumerate() {
-            let (scale, total) = (_mm256_set1_ps(x.scale), _mm256_set1_ps(x.total));
-            let bias = _mm256_set1_epi32(F::BIAS * x.sum);
+        for r in 0..R {
+            let scale = x.scale(r);
             for p in 0..S / R {
                 let i = p * R + r;
                 let dot = match F::BIAS {
                     0 => dots[i],
-                    _ => _mm256_sub_epi32(dots[i], bias),
+                    bias => _mm256_sub_epi32(dots[i], _mm256_set1_epi32(bias * x.sum(r))),
                 };
                 let both = _mm256_mul_ps(scales[p], scale);
                 acc[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), both, acc[i]);
                 if F::OFFSETS {
-                    acc[i] = _mm256_fmadd_ps(offsets[p], total, acc[i]);
+                    acc[i] = _mm256_fmadd_ps(offsets[p], x.total(r), acc[i]);
                 }
             }
         }

@@ -7,8 +7,8 @@
 use std::arch::x86_64::*;
 
 use super::block::{
-    Activation, BlockFormat, FIVE_BITS, HALVES, NIBBLES, OUTPUTS, five_bit_lanes, four_bit_lanes,
-    halves, pack_five, pack_nibbles, pack_upper_pairs, six_bit_lanes,
+    BlockFormat, FIVE_BITS, HALVES, NIBBLES, OUTPUTS, Rows, five_bit_lanes, four_bit_lanes, halves,
+    pack_five, pack_nibbles, pack_upper_pairs, six_bit_lanes,
 };
 use crate::WeightFormat;
 use crate::format::{BLOCK, Block, SUPER_BLOCK};
@@ -35,7 +35,7 @@ fn pack_minimum(block: &Block, output: usize, head: &mut [u8], bytes: &mut [u8])
 
 /// Implements a format of `$integers` bytes of integers followed by 8 scales and 8 minima.
 macro_rules! with_minimum {
-    ($type:ident, $name:literal, $integers:expr, $lanes:literal, $pack:expr, $dots:expr) => {
+    ($type:ident, $name:literal, $integers:expr, $lanes:literal, $pack:expr, $dots:ident) => {
         // SAFETY: `dot` reads the integers and scales, `offset` the minima right behind them, and
         // both read the head: all inside their bytes.
         unsafe impl BlockFormat for $type {
@@ -58,10 +58,10 @@ macro_rules! with_minimum {
             unsafe fn dot<const R: usize, const S: usize>(
                 w: *const u8,
                 stride: usize,
-                x: &[Activation<'_>; R],
+                x: &Rows,
             ) -> [__m256i; S] {
                 // SAFETY: the caller's promise.
-                unsafe { $dots(w, stride, x) }
+                unsafe { $dots::<R, S>(w, stride, x) }
             }
 
             #[inline]
@@ -108,10 +108,10 @@ unsafe fn pairs(at: *const u8) -> __m256i {
 unsafe fn four<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
 ) -> [__m256i; S] {
     // SAFETY: the caller's promise.
-    let mut dots = unsafe { four_bit_lanes(w, stride, x) };
+    let mut dots = unsafe { four_bit_lanes::<R, S>(w, stride, x) };
     for (p, dots) in dots.chunks_exact_mut(R).enumerate() {
         // SAFETY: as above.
         let scale = unsafe { pairs(w.add(p * stride + NIBBLES)) };
@@ -129,16 +129,17 @@ unsafe fn four<const R: usize, const S: usize>(
 unsafe fn five<const R: usize, const S: usize>(
     w: *const u8,
     stride: usize,
-    x: &[Activation<'_>; R],
+    x: &Rows,
 ) -> [__m256i; S] {
     // SAFETY: the caller's promise.
-    let mut dots = unsafe { five_bit_lanes(w, stride, x) };
+    let mut dots = unsafe { five_bit_lanes::<R, S>(w, stride, x) };
     for (p, dots) in dots.chunks_exact_mut(R).enumerate() {
         // SAFETY: as above.
         let scale = unsafe { pairs(w.add(p * stride + FIVE_BITS)) };
-        for (dot, x) in dots.iter_mut().zip(x) {
+        for (r, dot) in dots.iter_mut().enumerate() {
             // The 16 that was taken from each value, in two equal parts of at most 8 * 32 * 127.
-            let centre = _mm256_set1_epi16((8 * x.sum) as i16);
+            // SAFETY: as above.
+            let centre = _mm256_set1_epi16((8 * unsafe { x.sum(r) }) as i16);
             let sums = _mm256_madd_epi16(*dot, scale);
             *dot = _mm256_add_epi32(sums, _mm256_madd_epi16(centre, scale));
         }
@@ -171,11 +172,12 @@ unsafe impl BlockFormat for Q6K {
     unsafe fn dot<const R: usize, const S: usize>(
         w: *const u8,
         stride: usize,
-        x: &[Activation<'_>; R],
+        x: &Rows,
     ) -> [__m256i; S] {
         // SAFETY: the caller's promise.
-        let (mut dots, high) =
-            unsafe { (six_bit_lanes(w, stride, x, 0), six_bit_lanes::<R, S>(w, stride, x, 1)) };
+        let (mut dots, high) = unsafe {
+            (six_bit_lanes::<R, S>(w, stride, x, 0), six_bit_lanes::<R, S>(w, stride, x, 1))
+        };
         for (p, (dots, high)) in dots.chunks_exact_mut(R).zip(high.chunks_exact(R)).enumerate() {
             // SAFETY: two scales per output follow the integers.
             let scales = unsafe {

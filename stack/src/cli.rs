@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand};
 
+pub use crate::bench::args::BenchArgs;
+
 /// Serve a language model and watch it work.
 #[derive(Debug, Parser)]
 #[command(name = "sightline", version, arg_required_else_help = true)]
@@ -22,6 +24,9 @@ pub struct Cli {
 pub enum Command {
     /// Start everything: the model server, the metrics store, the console, and a light demo load.
     Up(Box<UpArgs>),
+    /// Put load on any OpenAI-compatible server: latencies, goodput, refusals, and whether the
+    /// server's counters tell the truth.
+    Bench(Box<BenchArgs>),
     /// The model server by itself (serve, plan, metrics, health).
     #[command(disable_help_flag = true)]
     Server(Passed),
@@ -95,7 +100,9 @@ mod tests {
         let all = ["sightline", "up"].iter().chain(args);
         match Cli::try_parse_from(all).expect("valid").command {
             Command::Up(up) => *up,
-            Command::Server(_) | Command::Plan(_) | Command::Dashboards(_) => panic!("not up"),
+            Command::Bench(_) | Command::Server(_) | Command::Plan(_) | Command::Dashboards(_) => {
+                panic!("not up")
+            }
         }
     }
 
@@ -118,7 +125,9 @@ mod tests {
         let all = ["sightline", "server", "serve", "--model", "x", "--help"];
         match Cli::try_parse_from(all).expect("valid").command {
             Command::Server(passed) => assert_eq!(passed.args.len(), 4),
-            Command::Up(_) | Command::Plan(_) | Command::Dashboards(_) => panic!("not server"),
+            Command::Up(_) | Command::Bench(_) | Command::Plan(_) | Command::Dashboards(_) => {
+                panic!("not server")
+            }
         }
     }
 }

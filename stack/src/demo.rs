@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::now_ms;
+use crate::dice::Dice;
 use crate::http;
 use prompts::Words;
 
@@ -32,29 +33,6 @@ const BURST_REQUESTS: usize = 37;
 
 /// Words in the longest prompt of the load.
 const WORDS_MAX: usize = 700;
-
-/// A small seeded generator (SplitMix64): variety, not secrecy.
-#[derive(Debug, Clone)]
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform from `low` to `high`, the latter not included.
-    fn range(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % high.saturating_sub(low).max(1)
-    }
-
-    fn percent(&mut self, chance: u64) -> bool {
-        self.range(0, 100) < chance
-    }
-}
 
 /// What one client does with its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +78,7 @@ pub(crate) async fn run(address: String, model: String, stop: CancellationToken)
 }
 
 async fn live(address: String, model: String) {
-    let mut dice = Dice(now_ms().cast_unsigned());
+    let mut dice = Dice::new(now_ms().cast_unsigned());
     let mut fit = Fit { chat: true, words_max: WORDS_MAX };
     let mut burst_at = Instant::now() + Duration::from_secs(15);
     loop {
@@ -225,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_load_is_varied_and_bounded() {
-        let mut dice = Dice(7);
+        let mut dice = Dice::new(7);
         let fit = Fit { chat: true, words_max: WORDS_MAX };
         let plans: Vec<Plan> = (0..500).map(|_| fit.plan("m", &mut dice)).collect();
         let chats = plans.iter().filter(|p| p.path.contains("chat")).count();
@@ -247,7 +225,7 @@ mod tests {
             fit.learn(true);
         }
         assert!(fit.words_max <= 20 && !fit.chat);
-        let mut dice = Dice(3);
+        let mut dice = Dice::new(3);
         for _ in 0..100 {
             let plan = fit.plan("m", &mut dice);
             assert_eq!(plan.path, "/v1/completions");

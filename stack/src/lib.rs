@@ -6,10 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 pub mod cli;
 mod clock;
 mod console;
 mod demo;
+mod dice;
 mod exposition;
 mod http;
 mod promapi;
@@ -32,6 +34,12 @@ const USAGE: u8 = 64;
 #[must_use]
 pub fn up(args: cli::UpArgs) -> ExitCode {
     up::run(&args)
+}
+
+/// Runs `sightline bench` to its end; its help lists the exit codes.
+#[must_use]
+pub fn bench(args: &cli::BenchArgs) -> ExitCode {
+    bench::run(args)
 }
 
 /// Makes this process end when the program that started it ends, however that happens.

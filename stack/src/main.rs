@@ -1,4 +1,4 @@
-//! Entry point: `up` runs here, the other programs are called as libraries.
+//! Entry point: `up` and `bench` run here, the other programs are called as libraries.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Up(args) => stack::up(*args),
+        Command::Bench(args) => stack::bench(&args),
         Command::Server(passed) => {
             stack::end_with_parent();
             server::cli::run(program("sightline server", None, passed.args))

@@ -1,6 +1,6 @@
 //! Prompts of a wanted length, made of plain sentences.
 
-use super::Dice;
+use crate::dice::Dice;
 
 const OPENINGS: [&str; 8] = [
     "Explain in a few sentences",
@@ -46,7 +46,7 @@ pub(super) struct Words(Dice);
 
 impl Words {
     pub(super) fn new(seed: u64) -> Self {
-        Self(Dice(seed))
+        Self(Dice::new(seed))
     }
 
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {

@@ -1,5 +1,6 @@
 //! End to end: real processes, real sockets, seen from outside.
 
+mod bench;
 mod incident;
 mod invariants;
 mod lifecycle;

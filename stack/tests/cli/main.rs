@@ -1,5 +1,8 @@
 //! The program's front door, from outside: what it passes on, and how it says no.
 
+mod bench;
+mod mock;
+
 use std::process::{Command, Output};
 
 fn sightline(args: &[&str]) -> Output {

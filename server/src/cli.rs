@@ -269,7 +269,7 @@ pub struct MachineSettings {
     /// Prompts tokenised at a time.
     #[arg(long, default_value_t = 2, value_name = "N", env = "SIGHTLINE_TOKENIZER_THREADS")]
     pub tokenizer_threads: usize,
-    /// Size of the KV pool; by default a share of the memory that is available.
+    /// Size of the KV pools together; by default a share of the memory that is available.
     #[arg(long, value_name = "BYTES", env = "SIGHTLINE_KV_POOL_BYTES")]
     pub kv_pool_bytes: Option<ByteSize>,
     /// Tokens in a page of the KV pool.

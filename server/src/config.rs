@@ -6,6 +6,7 @@
 pub mod file;
 mod findings;
 mod ledger;
+mod pools;
 pub mod ports;
 mod rules;
 
@@ -17,7 +18,8 @@ use model::ModelSpec;
 use types::Bytes;
 
 pub use findings::{Class, Finding, Findings};
-pub use ledger::{Ledger, LedgerRow, PoolPlan};
+pub use ledger::{Ledger, LedgerRow};
+pub use pools::PoolPlan;
 
 use crate::cli::{ByteSize, Settings};
 use crate::source::Facts;
@@ -66,7 +68,7 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// Pages of the first pool; the model's other pools have as many.
+    /// Pages of the first pool, which keeps every position.
     #[must_use]
     pub fn pages(&self) -> usize {
         self.pools.first().map_or(0, |pool| pool.pages)
@@ -105,7 +107,7 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: Host) -> Result<Resolve
         model_name: served_name(settings, spec),
         max_context,
         threads: settings.machine.threads.unwrap_or(host.cores),
-        prefill_chunk: load.prefill_chunk.unwrap_or(load.max_batch_tokens),
+        prefill_chunk: pools::chunk(settings),
         limits: Limits {
             max_queued_requests: load.max_queued_requests,
             max_queued_tokens: load.max_queued_tokens,
@@ -127,18 +129,23 @@ fn served_name(settings: &Settings, spec: &ModelSpec) -> String {
 fn context(
     settings: &Settings,
     spec: &ModelSpec,
-    pools: &[PoolPlan],
+    plans: &[PoolPlan],
     findings: &mut Findings,
 ) -> usize {
-    let Some(pool) = pools.iter().min_by_key(|pool| pool.tokens()) else {
+    let chunk = pools::chunk(settings);
+    let bounded = plans.iter().filter_map(|pool| Some((pool.longest(chunk)?, pool)));
+    let Some((held, pool)) = bounded.min_by_key(|(held, _)| *held) else {
         return spec.max_context;
     };
-    let (held, wanted) = (pool.tokens(), settings.load.max_context);
+    let wanted = settings.load.max_context;
     let context = wanted.unwrap_or(spec.max_context).min(held);
     if let Some(wanted) = wanted
         && wanted > held
     {
-        let pages = wanted.div_ceil(pool.page_tokens) as u64;
+        let needed = plans
+            .iter()
+            .map(|pool| pool.page_bytes.saturating_mul(pool.pages_for(wanted, chunk) as u64));
+        let needed = needed.fold(0, u64::saturating_add);
         findings.add(Finding {
             id: "KV001",
             class: Class::Configuration,
@@ -148,10 +155,7 @@ fn context(
                 "the KV pool of {} holds {held} tokens, and one request must fit",
                 Bytes(pool.bytes())
             ),
-            fix: format!(
-                "--max-context {held}, or --kv-pool-bytes {}",
-                ByteSize(pages * pool.page_bytes)
-            ),
+            fix: format!("--max-context {held}, or --kv-pool-bytes {}", ByteSize(needed)),
         });
     }
     context

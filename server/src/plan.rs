@@ -97,16 +97,17 @@ fn tables(resolved: &Resolved, page: &mut String) -> std::fmt::Result {
     }
     writeln!(
         page,
-        "\n{:<10}{:>8}{:>8}{:>10}{:>14}{:>12}",
-        "pool", "layers", "pages", "tokens", "page bytes", "size"
+        "\n{:<10}{:>8}{:>8}{:>8}{:>10}{:>14}{:>12}",
+        "pool", "layers", "window", "pages", "tokens", "page bytes", "size"
     )?;
     for pool in &resolved.pools {
         let size = Bytes(pool.bytes()).to_string();
         writeln!(
             page,
-            "{:<10}{:>8}{:>8}{:>10}{:>14}{size:>12}",
+            "{:<10}{:>8}{:>8}{:>8}{:>10}{:>14}{size:>12}",
             pool.name,
             pool.layers,
+            pool.window.map_or("all".to_owned(), |window| window.to_string()),
             pool.pages,
             pool.tokens(),
             pool.page_bytes
@@ -132,7 +133,8 @@ fn json(resolved: Option<&Resolved>, findings: &Findings) -> Value {
             .iter()
             .map(|pool| {
                 json!({
-                    "name": pool.name, "layers": pool.layers, "pages": pool.pages,
+                    "name": pool.name, "layers": pool.layers, "window": pool.window,
+                    "pages": pool.pages,
                     "page_tokens": pool.page_tokens, "page_bytes": pool.page_bytes,
                     "tokens": pool.tokens(), "bytes": pool.bytes(),
                 })

@@ -169,7 +169,7 @@ fn unusable(path: &Path, error: &model::LoadError) -> Finding {
         flag: "--model",
         value: path.display().to_string(),
         reason: error.to_string(),
-        fix: "a folder with config.json and safetensors, or a GGUF file".to_owned(),
+        fix: model::LOADABLE.to_owned(),
     }
 }
 

@@ -9,7 +9,6 @@ mod pools;
 mod rope;
 mod tensors;
 
-pub use decoder::Progress;
 pub(crate) use decoder::{Decoder, NoTrace, Packing, Trace};
 pub(crate) use pools::{layout as kv_layout, specs as pool_specs};
 pub use tensors::TensorsError;

@@ -14,12 +14,13 @@ mod runner;
 mod sampler;
 mod weights;
 
-pub use arch::{Progress, TensorsError};
+pub use arch::TensorsError;
 pub use config::{Architecture, ConfigError, ModelConfig, RopePairs, RopeScaling, Sliding};
 pub use fake::{FakeOptions, FakeRunner, FakeTiming};
 pub use kernels::KernelPath;
 pub use load::{
-    GgufTokenizer, LoadError, LoadOptions, Loaded, ModelInfo, TokenizerSource, inspect, load,
+    GgufTokenizer, LOADABLE, LoadError, LoadOptions, Loaded, ModelInfo, TokenizerSource, inspect,
+    load,
 };
 pub use runner::{
     Batch, KernelUse, Logits, ModelRunner, ModelSpec, PageList, PoolSpec, RunError, Slice,

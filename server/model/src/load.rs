@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use kernels::{KernelError, KernelPath, ThreadPool};
 
 pub use self::tokenizer::{GgufTokenizer, TokenizerSource};
-use crate::arch::{Decoder, Naming, Packing, Progress, TensorsError, check_tensors, pool_specs};
+use crate::arch::{Decoder, Naming, Packing, TensorsError, check_tensors, pool_specs};
 use crate::config::{ConfigError, ModelConfig};
 use crate::dense::DenseRunner;
 use crate::runner::{ModelRunner, ModelSpec};
@@ -21,8 +21,12 @@ const PAGE_TOKENS: usize = 16;
 /// Configuration files are small; anything larger is not one.
 const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
+/// What [`load`] takes, as errors advise it.
+pub const LOADABLE: &str = "a folder with config.json and model.safetensors, or a GGUF file";
+
 /// How to load.
-pub struct LoadOptions<'a> {
+#[derive(Debug, Clone, Copy)]
+pub struct LoadOptions {
     /// Threads that compute, the engine's own included; at least one.
     pub threads: usize,
     /// Which kernels to use.
@@ -31,11 +35,9 @@ pub struct LoadOptions<'a> {
     pub dequantize: bool,
     /// Tokens of a KV page; at least one.
     pub page_tokens: usize,
-    /// Called after each packed tensor.
-    pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }
 
-impl Default for LoadOptions<'_> {
+impl Default for LoadOptions {
     /// One thread, the best kernels, weights as stored, pages of 16.
     fn default() -> Self {
         Self {
@@ -43,7 +45,6 @@ impl Default for LoadOptions<'_> {
             kernel_path: KernelPath::Detect,
             dequantize: false,
             page_tokens: PAGE_TOKENS,
-            progress: None,
         }
     }
 }
@@ -70,14 +71,12 @@ pub struct ModelInfo {
     pub tokenizer_source: TokenizerSource,
 }
 
-/// Why a model cannot be loaded. One line that names the file and what is wrong with it.
+/// Why a model cannot be loaded. One line that names the file and what is wrong with it; what
+/// would work is [`LOADABLE`].
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The path leads to nothing that could be a model.
-    #[error(
-        "{}: {what}; give a folder with config.json and model.safetensors, or a GGUF file",
-        path.display()
-    )]
+    #[error("{}: {what}", path.display())]
     NotAModel {
         /// The path as given.
         path: PathBuf,
@@ -132,7 +131,7 @@ struct Opened {
 ///
 /// # Errors
 /// [`LoadError`]: one line that names the file and what would work.
-pub fn load(path: &Path, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
+pub fn load(path: &Path, options: LoadOptions) -> Result<Loaded, LoadError> {
     let (runner, tokenizer_source) = load_dense(path, options)?;
     let spec = runner.spec().clone();
     Ok(Loaded { runner: Box::new(runner), spec, tokenizer_source })
@@ -140,16 +139,14 @@ pub fn load(path: &Path, options: LoadOptions<'_>) -> Result<Loaded, LoadError> 
 
 pub(crate) fn load_dense(
     path: &Path,
-    options: LoadOptions<'_>,
+    options: LoadOptions,
 ) -> Result<(DenseRunner, TokenizerSource), LoadError> {
     let opened = Opened::read(path)?;
     let mut spec = opened.spec(options.page_tokens.max(1));
-    let mut ignore = |_| {};
     let packing = Packing {
         naming: opened.naming,
         path: options.kernel_path,
         dequantize: options.dequantize,
-        progress: options.progress.unwrap_or(&mut ignore),
     };
     let file = opened.weights.path().to_owned();
     let decoder = Decoder::pack(opened.config, opened.weights, packing)

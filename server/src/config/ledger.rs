@@ -1,10 +1,10 @@
 //! What takes memory, and how large the KV pools can be.
 
-use model::ModelSpec;
 use types::Bytes;
 
 use super::Host;
 use super::findings::{Class, Finding, Findings};
+use super::pools::{PoolPlan, Shares};
 use crate::cli::{ByteSize, Settings};
 use crate::source::Facts;
 
@@ -16,35 +16,6 @@ const RESERVE_SHARE: u64 = 20;
 const POOL_SHARE: u64 = 2;
 /// Bytes of a number in logits and activations.
 const F32: u64 = 4;
-
-/// One KV pool as it will be allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PoolPlan {
-    /// Its name, a label value.
-    pub name: &'static str,
-    /// Layers whose rows a page holds.
-    pub layers: usize,
-    /// Tokens of a page.
-    pub page_tokens: usize,
-    /// Bytes of a page.
-    pub page_bytes: u64,
-    /// How many pages.
-    pub pages: usize,
-}
-
-impl PoolPlan {
-    /// Bytes of the pool.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.page_bytes * self.pages as u64
-    }
-
-    /// Tokens the pool can hold.
-    #[must_use]
-    pub const fn tokens(&self) -> usize {
-        self.page_tokens * self.pages
-    }
-}
 
 /// One line of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,31 +55,24 @@ pub(super) fn plan(
     host: Host,
     findings: &mut Findings,
 ) -> Memory {
-    let spec = &facts.spec;
-    let page_tokens = settings.machine.page_tokens;
-    let sized = spec.pools.iter().map(|pool| PoolPlan {
-        name: pool.name,
-        layers: pool.layers,
-        page_tokens,
-        page_bytes: pool.page_bytes / pool.page_tokens.max(1) as u64 * page_tokens as u64,
-        pages: 0,
-    });
-    let mut pools: Vec<PoolPlan> = sized.collect();
-    let page_bytes: u64 = pools.iter().map(|pool| pool.page_bytes).sum::<u64>().max(1);
+    let mut shares = Shares::new(settings, &facts.spec);
     let fixed = fixed_rows(settings, facts, host);
     let taken: Bytes = fixed.iter().map(|row| row.bytes).sum();
     let left = host.usable.map(|usable| usable.saturating_sub(taken));
-    let pages = match settings.machine.kv_pool_bytes {
-        Some(ByteSize(bytes)) => bytes / page_bytes,
-        None => default_pages(settings, spec, page_bytes, left),
-    };
-    judge(settings, page_bytes, pages, left, findings);
-    for pool in &mut pools {
-        pool.pages = usize::try_from(pages).unwrap_or(usize::MAX);
-    }
+    shares.share_out(match (settings.machine.kv_pool_bytes, left) {
+        (Some(ByteSize(bytes)), _) => bytes,
+        // A share of what is left, and never more than the running requests could use.
+        (None, Some(left)) => shares.useful().min(left.0 / POOL_SHARE),
+        // The system does not say: one full request is what a server needs at least.
+        (None, None) => shares.one_request(),
+    });
+    judge(settings, &shares, left, findings);
     let mut rows = fixed;
-    rows.extend(pools.iter().map(|pool| LedgerRow { what: "KV pool", bytes: Bytes(pool.bytes()) }));
-    Memory { pools, ledger: Ledger { rows, usable: host.usable } }
+    rows.extend(shares.pools.iter().map(|pool| LedgerRow {
+        what: if pool.window.is_some() { "KV pool, window" } else { "KV pool" },
+        bytes: Bytes(pool.bytes()),
+    }));
+    Memory { pools: shares.pools, ledger: Ledger { rows, usable: host.usable } }
 }
 
 fn fixed_rows(settings: &Settings, facts: &Facts, host: Host) -> Vec<LedgerRow> {
@@ -125,33 +89,10 @@ fn fixed_rows(settings: &Settings, facts: &Facts, host: Host) -> Vec<LedgerRow> 
     ]
 }
 
-/// A share of what is left, and never more than the running requests could use.
-fn default_pages(
-    settings: &Settings,
-    spec: &ModelSpec,
-    page_bytes: u64,
-    left: Option<Bytes>,
-) -> u64 {
-    let load = &settings.load;
-    let context = load.max_context.unwrap_or(spec.max_context);
-    let per_request = context.div_ceil(settings.machine.page_tokens) as u64;
-    let useful = per_request.saturating_mul(load.max_running_requests as u64);
-    match left {
-        Some(left) => useful.min(left.0 / POOL_SHARE / page_bytes),
-        // The system does not say: one full request is what a server needs at least.
-        None => per_request,
-    }
-}
-
-fn judge(
-    settings: &Settings,
-    page_bytes: u64,
-    pages: u64,
-    left: Option<Bytes>,
-    findings: &mut Findings,
-) {
+fn judge(settings: &Settings, shares: &Shares, left: Option<Bytes>, findings: &mut Findings) {
     let given = settings.machine.kv_pool_bytes;
-    if pages == 0 {
+    let page_bytes = shares.page_bytes();
+    if shares.pools.iter().any(|pool| pool.pages == 0) {
         let page = ByteSize(page_bytes);
         findings.add(match given {
             Some(given) => Finding {
@@ -177,7 +118,8 @@ fn judge(
         return;
     }
     let Some(left) = left else { return };
-    let pool = Bytes(pages.saturating_mul(page_bytes));
+    let pool = shares.pools.iter().fold(0, |sum: u64, pool| sum.saturating_add(pool.bytes()));
+    let pool = Bytes(pool);
     if pool > left {
         let fits = left.0 / page_bytes * page_bytes;
         findings.add(Finding {

@@ -116,3 +116,44 @@ fn models_that_are_none_are_named() {
     assert!(option.reason.contains("step, prefill-token"), "{option}");
     assert!(inspect("fake:step=3").is_err_and(|found| found.reason.contains("unit")));
 }
+
+/// Name, window and pages of each pool.
+fn pools(resolved: &Resolved) -> Vec<(&str, Option<usize>, usize)> {
+    resolved.pools.iter().map(|pool| (pool.name, pool.window, pool.pages)).collect()
+}
+
+#[test]
+fn a_window_pool_holds_what_running_requests_can_use() {
+    let window = |flags: &str, usable| {
+        let settings = settings(&format!("--model fake:window=100 --prefill-chunk 64 {flags}"));
+        let facts = Source::parse(&settings).and_then(|source| source.inspect()).expect("facts");
+        resolve(&settings, &facts, host(usable))
+    };
+    // A request holds at most 13 pages of the window's pool: 100 tokens behind, 64 ahead.
+    let roomy = window("", 64 * GIB).expect("defaults work");
+    assert_eq!(pools(&roomy), [("kv", None, 32 * 256), ("swa", Some(100), 32 * 13)]);
+    assert_eq!(roomy.max_context, 4096);
+    // One request of 4096 tokens and not a page more.
+    let page = roomy.pools[0].page_bytes;
+    let bytes = page * (256 + 13);
+    let flags = format!("--kv-pool-bytes {} --max-context 4096", ByteSize(bytes));
+    let one = window(&flags, 64 * GIB).expect("it fits");
+    assert_eq!(pools(&one), [("kv", None, 256), ("swa", Some(100), 13)]);
+    // Beyond that, both pools get something.
+    let flags = format!("--kv-pool-bytes {}", ByteSize(bytes + 100 * page));
+    let more = window(&flags, 64 * GIB).expect("it fits");
+    assert_eq!(pools(&more), [("kv", None, 306), ("swa", Some(100), 63)]);
+    // Less than one full request: what both pools hold, and the fix that is named works.
+    let flags = format!("--kv-pool-bytes {}", ByteSize(20 * page));
+    let less = window(&flags, 64 * GIB).expect("it fits");
+    assert_eq!(pools(&less), [("kv", None, 10), ("swa", Some(100), 10)]);
+    assert_eq!(less.max_context, 160);
+    let flags = format!("--kv-pool-bytes {} --max-context 4096", ByteSize(40 * page));
+    let found = window(&flags, 64 * GIB).expect_err("too small");
+    let fix = found.iter().next().expect("a finding").fix.clone();
+    assert!(fix.starts_with("--max-context 432, or --kv-pool-bytes "), "{fix}");
+    let flags = fix.split(" or ").nth(1).expect("another fix");
+    assert!(window(&format!("{flags} --max-context 4096"), 64 * GIB).is_ok(), "{fix}");
+    let tiny = window("--kv-pool-bytes 1KiB", 64 * GIB).expect_err("not a page");
+    assert_eq!(tiny.iter().next().map(|found| found.id), Some("KV002"));
+}

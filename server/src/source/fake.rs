@@ -39,6 +39,7 @@ fn set(options: &mut FakeOptions, key: &str, value: &str) -> Result<(), String> 
         }
         "prefill-token" => options.timing.prefill_token = time()?,
         "decode-row" => options.timing.decode_row = time()?,
+        "window" => options.window = Some(number(key, value, 1)?),
         "context" => options.max_context = number(key, value, 2)?,
         "vocab" => options.vocab = number(key, value, VOCAB_MIN)?,
         "eos-per-mille" => options.eos_per_mille = number(key, value, 0)?,
@@ -47,8 +48,8 @@ fn set(options: &mut FakeOptions, key: &str, value: &str) -> Result<(), String> 
         "panic-at" => options.panic_at_step = Some(number(key, value, 0)?),
         "nan-at" => options.nan_at_step = Some(number(key, value, 0)?),
         _ => {
-            let known = "step, prefill-token, decode-row, context, vocab, eos-per-mille, seed, \
-                         fail-at, panic-at, nan-at";
+            let known = "step, prefill-token, decode-row, context, window, vocab, eos-per-mille, \
+                         seed, fail-at, panic-at, nan-at";
             return Err(format!("the fake model has no option {key:?}; it has {known}"));
         }
     }

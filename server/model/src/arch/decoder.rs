@@ -17,7 +17,6 @@ use crate::weights::{Entry, Weights};
 
 pub(crate) use forward::{NoTrace, Trace};
 pub(crate) use pack::Packing;
-pub use pack::Progress;
 
 /// A model ready to run.
 pub(crate) struct Decoder {

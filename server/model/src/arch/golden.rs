@@ -23,7 +23,7 @@ pub(super) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models").join(name)
 }
 
-pub(super) fn runner(path: &Path, options: LoadOptions<'_>) -> DenseRunner {
+pub(super) fn runner(path: &Path, options: LoadOptions) -> DenseRunner {
     let (mut runner, _) = load_dense(path, options).expect("the model loads");
     let pools = runner.spec().pools.len();
     runner.allocate(&vec![PAGES; pools]).expect("small");

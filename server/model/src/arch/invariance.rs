@@ -37,7 +37,7 @@ fn bits(rows: &[f32]) -> Vec<u32> {
 /// Runs all prompts at once with chunked prefill mixed into decode; returns each one's logits.
 fn run_together(
     path: &Path,
-    options: LoadOptions<'_>,
+    options: LoadOptions,
     prompts: &[Vec<TokenId>],
     chunks: &[&[usize]],
 ) -> Vec<Vec<f32>> {

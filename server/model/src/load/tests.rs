@@ -55,15 +55,14 @@ fn check(path: &Path, expect: &str) {
 #[test]
 fn what_is_no_model_is_said_so() {
     let folder = Folder::empty("nothing");
-    let working = "give a folder with config.json and model.safetensors, or a GGUF file";
-    check(&folder.0.join("gone"), &format!("there is no such file or folder; {working}"));
-    check(&folder.0, &format!("a folder without config.json; {working}"));
+    check(&folder.0.join("gone"), "there is no such file or folder");
+    check(&folder.0, "a folder without config.json");
     std::fs::write(folder.0.join("x.gguf"), b"GGUF").unwrap();
     check(&folder.0, "a folder without config.json, but with x.gguf");
     check(&folder.0.join("x.gguf"), "is damaged: it ends at byte 4");
     let text = folder.0.join("notes.txt");
     std::fs::write(&text, b"hello").unwrap();
-    check(&text, "this is not a GGUF file; give a folder");
+    check(&text, "this is not a GGUF file");
     check(&fixtures().join("tiny-llama/config.json"), "this is a file of a model folder");
 }
 
@@ -104,10 +103,7 @@ fn inspect_says_what_load_finds() {
         assert_eq!(info.spec.parameters, parameters);
         assert_eq!(info.spec.weight_bytes, parameters * 4);
         assert_eq!(info.tokenizer_source, TokenizerSource::HfFolder(path.clone()));
-        let mut seen = Vec::new();
-        let mut progress = |progress: Progress| seen.push(progress);
-        let options = LoadOptions { progress: Some(&mut progress), ..LoadOptions::default() };
-        let loaded = load(&path, options).unwrap();
+        let loaded = load(&path, LoadOptions::default()).unwrap();
         assert!(!loaded.spec.kernels.is_empty());
         let expect = ModelSpec {
             weight_bytes: loaded.spec.weight_bytes,
@@ -115,9 +111,6 @@ fn inspect_says_what_load_finds() {
             ..info.spec
         };
         assert_eq!(loaded.spec, expect);
-        assert!(seen.windows(2).all(|pair| pair[0].done <= pair[1].done));
-        let last = seen.last().unwrap();
-        assert_eq!((last.done, last.total), (parameters * 4, parameters * 4));
     }
     let kv = inspect(&fixtures().join("tiny-llama")).unwrap().spec.pools.remove(0);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! From a file's tensors to packed weights, once, with progress.
+//! From a file's tensors to packed weights, once.
 
 use kernels::{KernelError, KernelPath, Linear, WeightFormat, dequantize_row};
 
@@ -9,22 +9,13 @@ use crate::arch::tensors::{LayerTensor, Naming};
 use crate::config::ModelConfig;
 use crate::weights::{Entry, Tensor, Weights};
 
-/// How far packing is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes of weights that are packed.
-    pub done: u64,
-    /// Bytes of weights in all.
-    pub total: u64,
-}
-
 /// How to pack.
-pub(crate) struct Packing<'a> {
+#[derive(Clone, Copy)]
+pub(crate) struct Packing {
     pub(crate) naming: Naming,
     pub(crate) path: KernelPath,
     /// Whether quantised weights become f32.
     pub(crate) dequantize: bool,
-    pub(crate) progress: &'a mut dyn FnMut(Progress),
 }
 
 impl Decoder {
@@ -38,12 +29,10 @@ impl Decoder {
     pub(crate) fn pack(
         config: ModelConfig,
         weights: Weights,
-        packing: Packing<'_>,
+        packing: Packing,
     ) -> Result<Self, (String, KernelError)> {
-        let total = weights.entries().map(|(_, entry)| entry.bytes as u64).sum();
         let path = packing.path;
-        let mut packer =
-            Packer { weights: &weights, packing, progress: Progress { done: 0, total } };
+        let packer = Packer { weights: &weights, packing };
         let naming = packer.packing.naming;
         let places = pools::places(&config).enumerate();
         let layers = places.map(|(layer, place)| packer.layer(&config, layer, place));
@@ -55,7 +44,6 @@ impl Decoder {
             Some(name) if weights.entry(name).is_some() => Some(packer.vector(name)?),
             _ => None,
         };
-        packer.finish();
         let rotary =
             |rope, divisors| Rotary::new(rope, config.head_dim, config.max_context, divisors);
         let global = rotary((config.rope_theta, config.rope_scaling), divisors.as_deref());
@@ -69,19 +57,18 @@ impl Decoder {
     }
 }
 
-struct Packer<'a, 'p> {
+struct Packer<'a> {
     weights: &'a Weights,
-    packing: Packing<'p>,
-    progress: Progress,
+    packing: Packing,
 }
 
-impl<'a> Packer<'a, '_> {
+impl<'a> Packer<'a> {
     fn entry(&self, name: &str) -> &'a Entry {
         self.weights.entry(name).expect("the tensors were checked before packing")
     }
 
     fn layer(
-        &mut self,
+        &self,
         config: &ModelConfig,
         at: usize,
         place: Place,
@@ -89,7 +76,7 @@ impl<'a> Packer<'a, '_> {
         use LayerTensor as T;
         let (naming, architecture) = (self.packing.naming, config.architecture);
         let name = |tensor| naming.layer(architecture, at, tensor);
-        let mut pair = |used: bool, tensors: [T; 2]| {
+        let pair = |used: bool, tensors: [T; 2]| {
             if !used {
                 return Ok(None);
             }
@@ -116,11 +103,7 @@ impl<'a> Packer<'a, '_> {
     }
 
     /// The weights of a norm, as they multiply.
-    fn norm(
-        &mut self,
-        config: &ModelConfig,
-        name: &str,
-    ) -> Result<Vec<f32>, (String, KernelError)> {
+    fn norm(&self, config: &ModelConfig, name: &str) -> Result<Vec<f32>, (String, KernelError)> {
         let mut weights = self.vector(name)?;
         for weight in &mut weights {
             *weight += config.norm_offset;
@@ -129,17 +112,16 @@ impl<'a> Packer<'a, '_> {
     }
 
     /// A small tensor as f32.
-    fn vector(&mut self, name: &str) -> Result<Vec<f32>, (String, KernelError)> {
+    fn vector(&self, name: &str) -> Result<Vec<f32>, (String, KernelError)> {
         let entry = self.entry(name);
         let tensor = self.weights.tensor(entry);
         let mut values = vec![0.0; entry.shape.values().unwrap_or(0)];
         dequantize_row(tensor.format, tensor.bytes, &mut values)
             .map_err(|error| (name.to_owned(), error))?;
-        self.advance(entry);
         Ok(values)
     }
 
-    fn linear(&mut self, name: &str) -> Result<Box<dyn Linear>, (String, KernelError)> {
+    fn linear(&self, name: &str) -> Result<Box<dyn Linear>, (String, KernelError)> {
         let entry = self.entry(name);
         let tensor = self.weights.tensor(entry);
         let (rows, features) = (entry.shape.0[0], entry.shape.0[1]);
@@ -150,19 +132,7 @@ impl<'a> Packer<'a, '_> {
         } else {
             kernels::pack(tensor.format, tensor.bytes, rows, features, self.packing.path)
         };
-        self.advance(entry);
         linear.map_err(|error| (name.to_owned(), error))
-    }
-
-    fn advance(&mut self, entry: &Entry) {
-        self.progress.done = (self.progress.done + entry.bytes as u64).min(self.progress.total);
-        (self.packing.progress)(self.progress);
-    }
-
-    /// Tensors that are not packed (an embedding of its own, ignored ones) count as done.
-    fn finish(&mut self) {
-        self.progress.done = self.progress.total;
-        (self.packing.progress)(self.progress);
     }
 }
 

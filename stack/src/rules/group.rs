@@ -8,8 +8,8 @@ use super::file::{GroupText, KindText, RuleText};
 use crate::promql::{Answer, Query};
 use crate::store::{Labels, NAME, STALE, Store};
 
-/// Evaluated this often where the file names no interval, as by Prometheus' default.
-const INTERVAL_MS: i64 = 60_000;
+/// Evaluated this often where the file names no interval, as by the generated configuration.
+const INTERVAL_MS: i64 = 15_000;
 
 pub(super) struct Group {
     pub(super) name: String,

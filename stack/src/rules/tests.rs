@@ -159,7 +159,7 @@ fn the_filter_takes_what_is_asked_for() {
     let groups = rules.groups_json(&Filter { no_alerts: true, ..all() });
     assert_eq!(groups["groups"][0]["rules"][1]["alerts"], Value::Null);
     assert_eq!(groups["groups"][0]["interval"], 15);
-    assert_eq!(groups["groups"][1]["interval"], 60);
+    assert_eq!(groups["groups"][1]["interval"], 15);
 }
 
 #[test]

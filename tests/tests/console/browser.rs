@@ -58,6 +58,7 @@ fn the_boards_show_a_living_server() -> Result<()> {
         ensure!(complaints.is_empty(), "{uid}: {complaints:?}");
     }
     panel_alone(&browser, &up)?;
+    crate::alerts::page(&browser, &up, &screens).context("the page of the alerts")?;
     drop(browser);
     up.signal("TERM")?;
     let (status, said) = up.wait()?;

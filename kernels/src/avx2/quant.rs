@@ -107,8 +107,9 @@ unsafe fn any_tile<F: BlockFormat>(
         ($($rows:literal x $panels:literal)*) => {
             match (rows.len(), count) {
                 $(($rows, $panels) => {
+                    const SUMS: usize = $rows * $panels;
                     // SAFETY: the caller's promise.
-                    unsafe { tile::<F, $rows, { $rows * $panels }>(w, panel, input, rows.start, out) }
+                    unsafe { tile::<F, $rows, SUMS>(w, panel, input, rows.start, out) }
                 })*
                 (rows, panels) => unreachable!("no tile of {rows} rows and {panels} panels"),
             }

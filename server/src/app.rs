@@ -22,9 +22,9 @@ use tokio_util::task::TaskTracker;
 use types::Clock;
 
 use crate::cli::{Metrics, Settings};
-use crate::config::{Finding, Findings, Host, Resolved, ports, resolve};
+use crate::config::{Finding, Findings, Host, Resolved, files, ports, resolve};
 use crate::exit::Exit;
-use crate::http::listener::Bound;
+use crate::http::listener::{Bound, Bounds};
 use crate::http::{Api, router};
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::probes::Probes;
@@ -120,8 +120,7 @@ async fn serve(checked: Checked, clock: Clock) -> Exit {
     let tasks = TaskTracker::new();
     tasks.spawn(telemetry::upkeep(registry.clone(), stop.clone()));
     tasks.spawn(telemetry::canary(registry, clock, stop.clone()));
-    let connections = resolved.settings.max_connections;
-    tasks.spawn(bound.serve(router(&api), connections, stop.clone()));
+    tasks.spawn(bound.serve(router(&api), bounds(resolved), stop.clone()));
     tasks.close();
 
     let exit = live(checked, &api, &mut signals, addresses).await;
@@ -134,6 +133,22 @@ async fn serve(checked: Checked, clock: Clock) -> Exit {
     probes.join();
     tracing::info!(code = exit as u8, "The server has stopped.");
     exit
+}
+
+/// What connections may take. Fewer than asked for are better than none for the probes.
+fn bounds(resolved: &Resolved) -> Bounds {
+    let wanted = resolved.settings.max_connections;
+    let connections = files::make_room(resolved.connections);
+    if connections < wanted {
+        tracing::warn!(
+            max_connections = wanted,
+            connections,
+            open_files = connections as u64 + files::RESERVED,
+            reserved = files::RESERVED,
+            "The limit of open files allows fewer connections than --max-connections."
+        );
+    }
+    Bounds { connections, write_timeout: resolved.settings.write_timeout.0 }
 }
 
 #[derive(Debug, Clone, Copy)]

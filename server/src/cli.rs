@@ -182,6 +182,15 @@ pub struct Settings {
         help_heading = "Network"
     )]
     pub max_connections: usize,
+    /// How long a client may read nothing of an answer before its connection is closed.
+    #[arg(
+        long,
+        default_value = "60s",
+        value_name = "TIME",
+        env = "SIGHTLINE_WRITE_TIMEOUT",
+        help_heading = "Network"
+    )]
+    pub write_timeout: Span,
     /// Tokens that may wait for a slow client before its request is given up.
     #[arg(
         long,
@@ -269,6 +278,10 @@ pub struct MachineSettings {
     /// Prompts tokenised at a time.
     #[arg(long, default_value_t = 2, value_name = "N", env = "SIGHTLINE_TOKENIZER_THREADS")]
     pub tokenizer_threads: usize,
+    /// Requests to /tokenize and /detokenize at a time, one of them computing; more are refused
+    /// with 429.
+    #[arg(long, default_value_t = 32, value_name = "N", env = "SIGHTLINE_MAX_TOKENIZE_REQUESTS")]
+    pub max_tokenize_requests: usize,
     /// Size of the KV pools together; by default a share of the memory that is available.
     #[arg(long, value_name = "BYTES", env = "SIGHTLINE_KV_POOL_BYTES")]
     pub kv_pool_bytes: Option<ByteSize>,

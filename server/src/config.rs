@@ -4,6 +4,7 @@
 //! It loads no weight and allocates nothing.
 
 pub mod file;
+pub mod files;
 mod findings;
 mod ledger;
 mod pools;
@@ -31,6 +32,8 @@ pub struct Host {
     pub cores: usize,
     /// Bytes it can still take; `None` where the system does not say.
     pub usable: Option<Bytes>,
+    /// Files that it may have open at most.
+    pub files: u64,
 }
 
 impl Host {
@@ -38,7 +41,7 @@ impl Host {
     #[must_use]
     pub fn read(root: &node_info::Root) -> Self {
         let usable = root.memory().ok().map(|memory| Bytes(memory.usable()));
-        Self { cores: root.cores(), usable }
+        Self { cores: root.cores(), usable, files: files::most() }
     }
 }
 
@@ -49,6 +52,8 @@ pub struct Resolved {
     pub settings: Settings,
     /// Name that clients use.
     pub model_name: String,
+    /// Connections open at a time: those asked for, as far as the limit of open files allows.
+    pub connections: usize,
     /// Longest prompt and answer together.
     pub max_context: usize,
     /// Threads that compute.
@@ -96,6 +101,7 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: Host) -> Result<Resolve
     }
     let memory = ledger::plan(settings, facts, host, &mut findings);
     let max_context = context(settings, spec, &memory.pools, &mut findings);
+    let connections = files::connections(settings.max_connections, host.files, &mut findings);
     let api = SocketAddr::new(settings.host, settings.port);
     let probes = SocketAddr::new(settings.host, probe_port(settings, &mut findings));
     if !findings.is_empty() {
@@ -105,6 +111,7 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: Host) -> Result<Resolve
     Ok(Resolved {
         settings: settings.clone(),
         model_name: served_name(settings, spec),
+        connections,
         max_context,
         threads: settings.machine.threads.unwrap_or(host.cores),
         prefill_chunk: pools::chunk(settings),

@@ -76,6 +76,7 @@ pub struct Api {
     serving: OnceLock<Serving>,
     /// One permit for each prompt that may be tokenised at a time.
     tokenizing: Arc<Semaphore>,
+    aside: tokens::Aside,
     http: Arc<HttpMetrics>,
     requests: RequestMetrics,
     gauges: Gauges,
@@ -108,6 +109,7 @@ impl Api {
             created: clock.unix_seconds(clock.now()) as u64,
             serving: OnceLock::new(),
             tokenizing: Arc::new(Semaphore::new(settings.machine.tokenizer_threads)),
+            aside: tokens::Aside::new(settings.machine.max_tokenize_requests),
             http: HttpMetrics::new(&registry, clock),
             requests: RequestMetrics::new(&registry),
             gauges: Gauges::new(&registry, clock, resolved),

@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -14,11 +15,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::listener::Bound;
+use crate::http::listener::{Bound, Bounds};
 use crate::lifecycle::{Lifecycle, Phase};
 
-/// Probes come from a handful of supervisors.
-const CONNECTIONS_MAX: usize = 64;
+/// Probes come from a handful of supervisors, and their answers are short.
+const BOUNDS: Bounds = Bounds { connections: 64, write_timeout: Duration::from_secs(10) };
 
 /// The probe routes, for this listener and for the API's.
 pub fn routes<S: Clone + Send + Sync + 'static>(life: &Arc<Lifecycle>) -> Router<S> {
@@ -78,7 +79,7 @@ impl Probes {
         let router = routes(life).with_state(());
         let thread = std::thread::Builder::new()
             .name("probes".to_owned())
-            .spawn(move || runtime.block_on(bound.serve(router, CONNECTIONS_MAX, stop)))?;
+            .spawn(move || runtime.block_on(bound.serve(router, BOUNDS, stop)))?;
         Ok(Self { address, thread })
     }
 

@@ -4,9 +4,12 @@ Each function named `case_*` is a case; it fails by raising. The server holds 4 
 """
 
 import asyncio
+import json
 import sys
 import threading
 import traceback
+import urllib.error
+import urllib.request
 
 import openai
 
@@ -27,6 +30,23 @@ def complete(**fields):
 def chat(**fields):
     fields = {"messages": CHAT, "temperature": 0, "max_tokens": 24, "extra_body": KEEP_GOING, **fields}
     return client.chat.completions.create(model=MODEL, **fields)
+
+
+def send(path, body, headers=None):
+    """Status and JSON of a plain POST."""
+    headers = {"Content-Type": "application/json", **(headers or {})}
+    request = urllib.request.Request(sys.argv[1] + path, body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def post(path, fields):
+    status, answer = send(path, json.dumps({"model": MODEL, **fields}).encode())
+    assert status == 200, answer
+    return answer
 
 
 def raises(kind, call):
@@ -112,6 +132,111 @@ def case_n_and_prompt_lists():
     both = complete(prompt=prompts, max_tokens=6)
     alone = [complete(prompt=prompt, max_tokens=6).choices[0].text for prompt in prompts]
     assert [choice.text for choice in sorted(both.choices, key=lambda c: c.index)] == alone
+
+
+def case_echo_gives_back_the_prompt_and_its_logprobs():
+    ids = post("/tokenize", {"prompt": PROMPT})["tokens"]
+    for prompt, length in ((PROMPT, 1), (ids, 1), (ids, 0)):
+        choice = complete(prompt=prompt, echo=True, logprobs=1, max_tokens=length).choices[0]
+        logprobs = choice.logprobs
+        assert choice.text.startswith(PROMPT) and (length or choice.text == PROMPT)
+        assert "".join(logprobs.tokens) == choice.text
+        assert logprobs.token_logprobs[0] is None and logprobs.top_logprobs[0] is None
+        assert len(logprobs.token_logprobs) == len(logprobs.text_offset) == len(ids) + length
+        for own, top in zip(logprobs.token_logprobs[1:], logprobs.top_logprobs[1:]):
+            # What evaluation tools take for greedy is equality of these two numbers.
+            assert own <= max(top.values()) and own in top.values()
+    # The tokens of an answer are as likely when they are read as when they were generated.
+    answer = complete(logprobs=0, max_tokens=8).choices[0]
+    whole = ids + post("/tokenize", {"prompt": answer.text, "add_special_tokens": False})["tokens"]
+    if len(whole) == len(ids) + 8:
+        read = complete(prompt=whole, echo=True, logprobs=0, max_tokens=0).choices[0]
+        pairs = zip(answer.logprobs.token_logprobs, read.logprobs.token_logprobs[len(ids) :])
+        assert all(abs(a - b) < 1e-4 for a, b in pairs)
+    stream = complete(echo=True, logprobs=1, max_tokens=4, stream=True)
+    tokens = [token for part in stream for c in part.choices if c.logprobs for token in c.logprobs.tokens]
+    assert tokens == complete(echo=True, logprobs=1, max_tokens=4).choices[0].logprobs.tokens
+    raises(openai.BadRequestError, lambda: complete(max_tokens=0))
+
+
+def case_penalties_and_biases_change_the_answer():
+    def extra(**fields):
+        return {**KEEP_GOING, **fields}
+
+    plain = complete().choices[0].text
+    first = post("/tokenize", {"prompt": plain[:1], "add_special_tokens": False})["tokens"][0]
+    assert complete(logit_bias={str(first): 100}, max_tokens=4).choices[0].text != plain[:4]
+    forced = complete(logit_bias={str(first): 100}, max_tokens=6, logprobs=0).choices[0]
+    assert len(set(forced.logprobs.tokens)) == 1
+    for penalty in ("presence_penalty", "frequency_penalty"):
+        spread = complete(logit_bias={str(first): 30}, max_tokens=24, logprobs=0, **{penalty: 2.0})
+        kept = complete(logit_bias={str(first): 30}, max_tokens=24, logprobs=0)
+        assert len(set(spread.choices[0].logprobs.tokens)) >= len(set(kept.choices[0].logprobs.tokens))
+    assert complete(extra_body=extra(repetition_penalty=5.0)).choices[0].text != plain
+    assert complete(temperature=1.5, extra_body=extra(min_p=1.0)).choices[0].text == plain
+    assert complete(temperature=1.5, extra_body=extra(top_k=1)).choices[0].text == plain
+    error = raises(openai.BadRequestError, lambda: complete(logit_bias={"99999999": 1}))
+    assert "99999999" in error.body["message"] and "vocabulary" in error.body["message"]
+
+
+def case_least_length_and_stop_tokens():
+    ids = complete(max_tokens=1, logprobs=1).choices[0].logprobs.tokens
+    stop = complete(max_tokens=8).choices[0].text[:2]
+    assert complete(max_tokens=8, stop=stop).usage.completion_tokens < 8
+    late = complete(max_tokens=8, stop=stop, extra_body={**KEEP_GOING, "min_tokens": 8})
+    assert late.usage.completion_tokens == 8 and ids
+    first = post("/tokenize", {"prompt": ids[0], "add_special_tokens": False})["tokens"]
+    if len(first) == 1:
+        fields = {"stop_token_ids": first, "min_tokens": 0}
+        cut = complete(max_tokens=8, extra_body=fields)
+        assert (cut.choices[0].finish_reason, cut.choices[0].text) == ("stop", "")
+        full = complete(max_tokens=8, extra_body={**fields, "min_tokens": 8, **KEEP_GOING})
+        assert full.usage.completion_tokens == 8 and full.choices[0].text[:1] != ids[0][:1]
+
+
+def case_usage_tells_what_was_cached():
+    for answer in (complete(), chat()):
+        assert answer.usage.prompt_tokens_details.cached_tokens >= 0
+    last = None
+    for chunk in complete(stream=True, stream_options={"include_usage": True}):
+        assert last is None or last.usage is None
+        last = chunk
+    assert last.choices == [] and last.usage.prompt_tokens_details.cached_tokens >= 0
+
+
+def case_fields_about_the_request_itself():
+    extra = {**KEEP_GOING, "priority": 5, "cache_salt": "a", "min_tokens": 2, "nobody_knows": [1]}
+    assert complete(user="somebody", best_of=1, extra_body=extra).usage.completion_tokens == 24
+    assert chat(max_completion_tokens=3, max_tokens=openai.omit).usage.completion_tokens == 3
+    for field, value in (("priority", 101), ("cache_salt", 5), ("min_p", 2), ("suffix", "x"), ("best_of", 2)):
+        error = raises(openai.BadRequestError, lambda: complete(extra_body={field: value}))
+        assert error.param == field and field in error.body["message"], error.body
+    seeds = complete(n=2, temperature=1.5, seed=5, max_tokens=16)
+    second = complete(temperature=1.5, seed=6, max_tokens=16)
+    assert seeds.choices[1].text == second.choices[0].text, "each answer has a seed of its own"
+
+
+def case_what_is_not_here_says_so():
+    error = raises(openai.NotFoundError, lambda: client.embeddings.create(model=MODEL, input="a"))
+    assert "this server has no embedding model" in error.body["message"]
+    error = raises(openai.NotFoundError, lambda: client.responses.create(model=MODEL, input="a"))
+    assert "/v1/chat/completions" in error.body["message"]
+
+
+def case_bodies_that_make_careless_servers_fail():
+    head = '{"model": "%s", ' % MODEL
+    bodies = (
+        (head + '"prompt": "\\ud83d", "max_tokens": 1}', {}, "/v1/completions"),
+        (head + '"prompt": "a", "max_tokens": ' + "9" * 400 + "}", {}, "/v1/completions"),
+        (head + '"prompt": "a", "seed": -' + "9" * 400 + "}", {}, "/v1/completions"),
+        (head + '"prompt": ["a", "b"]}', {}, "/tokenize"),
+        (head + '"tokens": "a"}', {}, "/detokenize"),
+        (head + '"prompt": "a", "max_tokens": 1}', {"Content-Encoding": "gzip"}, "/v1/completions"),
+    )
+    for body, headers, path in bodies:
+        status, answer = send(path, body.encode(), headers)
+        assert status in (400, 415), (status, path, answer)
+        assert answer["error"]["message"] and answer["error"]["type"], answer
 
 
 def case_errors_map_to_the_packages_types():

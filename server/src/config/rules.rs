@@ -45,6 +45,8 @@ fn at_least_one(settings: &Settings, findings: &mut Findings) {
         ("--max-context", load.max_context.unwrap_or(1), "2048"),
         ("--max-connections", settings.max_connections, "1024"),
         ("--max-unsent-tokens", settings.max_unsent_tokens, "2048"),
+        ("--write-timeout", usize::from(!settings.write_timeout.0.is_zero()), "60s"),
+        ("--max-tokenize-requests", machine.max_tokenize_requests, "32"),
         ("--page-tokens", machine.page_tokens, "16"),
         ("--max-body-bytes", usize::from(settings.max_body_bytes.0 > 0), "4MiB"),
         ("--threads", machine.threads.unwrap_or(1), "1"),
@@ -76,6 +78,7 @@ fn not_countless(settings: &Settings, findings: &mut Findings) {
         ("--max-batch-tokens", settings.load.max_batch_tokens),
         ("--max-connections", settings.max_connections),
         ("--max-unsent-tokens", settings.max_unsent_tokens),
+        ("--max-tokenize-requests", settings.machine.max_tokenize_requests),
     ];
     for (flag, value) in counts {
         if value > COUNT_MAX {

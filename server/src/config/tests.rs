@@ -5,7 +5,7 @@ use crate::tests::rig::settings;
 const GIB: u64 = 1 << 30;
 
 fn host(usable: u64) -> Host {
-    Host { cores: 4, usable: Some(Bytes(usable)) }
+    Host { cores: 4, usable: Some(Bytes(usable)), files: 1 << 20 }
 }
 
 fn resolved(flags: &str, host: Host) -> Result<Resolved, Findings> {

@@ -329,7 +329,7 @@ mod tests {
         let mut assembler = Assembler::new(&plain.tokenizer, shape());
         for index in 1..tokens.len() {
             let top = [(TokenId(98), -0.25)];
-            assembler.push_prompt(index, Some(-1.0 * index as f32), &top);
+            assembler.push_prompt(index, Some(-(index as f32)), &top);
         }
         let (whole, _) = run(assembler, b"yz END");
         assert_eq!(whole.text, "é xyz ");

@@ -54,7 +54,7 @@ fn reason(path: &str) -> Option<String> {
     let is = |start: &&str| {
         bare.strip_prefix(*start).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let known = ABSENT.iter().find(|(starts, ..)| starts.iter().any(|start| is(start)));
+    let known = ABSENT.iter().find(|(starts, ..)| starts.iter().any(is));
     if let Some((_, lacks, instead)) = known {
         return Some(format!("{lacks}; {instead}"));
     }

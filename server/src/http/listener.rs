@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -27,6 +27,15 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// After a failed accept (out of file descriptors): the time in which some may come free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// What connections may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Open at a time; more wait to be accepted.
+    pub connections: usize,
+    /// One whose client reads nothing for so long, while there is something to read, is closed.
+    pub write_timeout: Duration,
+}
 
 /// A bound address, not served yet.
 #[derive(Debug)]
@@ -53,16 +62,22 @@ impl Bound {
     }
 
     /// Serves `router` until `stop`, then waits until every connection has been answered.
-    pub async fn serve(self, router: Router, connections: usize, stop: CancellationToken) {
+    pub async fn serve(self, router: Router, bounds: Bounds, stop: CancellationToken) {
         let tracker = TaskTracker::new();
-        let free = Arc::new(Semaphore::new(connections.max(1)));
+        let free = Arc::new(Semaphore::new(bounds.connections.max(1)));
         loop {
             let place = Arc::clone(&free).acquire_owned();
             let Some(Ok(place)) = until(&stop, place).await else { break };
             let Some(accepted) = until(&stop, self.listener.accept()).await else { break };
             match accepted {
                 Ok((stream, _)) => {
-                    let connection = connection(stream, router.clone(), stop.clone());
+                    // Tokens are small; each should leave at once.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%error, "A connection was gone before it was served.");
+                        continue;
+                    }
+                    let socket = Socket::new(stream, bounds.write_timeout);
+                    let connection = connection(socket, router.clone(), stop.clone());
                     tracker.spawn(async move {
                         connection.await;
                         drop(place);
@@ -89,15 +104,9 @@ async fn until<F: Future>(stop: &CancellationToken, future: F) -> Option<F::Outp
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, stop: CancellationToken) {
-    // Tokens are small; each should leave at once.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "A connection was gone before it was served.");
-        return;
-    }
-    let socket = Socket::new(stream);
+async fn connection(socket: Socket, router: Router, stop: CancellationToken) {
+    let client = socket.watcher();
     let router = TowerToHyperService::new(router);
-    let client = socket.clone();
     let service = service_fn(move |request| {
         let (answer, client) = (router.call(request), client.clone());
         async move {
@@ -125,3 +134,6 @@ async fn connection(stream: TcpStream, router: Router, stop: CancellationToken) 
         tracing::debug!(%error, "A connection ended early.");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use protocol::{ApiError, ChatMessage, ChatParams, CompletionParams, Generation, Limits, Prompt};
 use serde_json::{Map, Value};
 use tokenizer::{RenderOptions, TemplateError, Tokenizer};
+use tokio::sync::Semaphore;
 use types::TokenId;
 
 use super::error::Failure;
@@ -126,29 +127,6 @@ impl Ask {
 }
 
 impl Api {
-    /// Runs `job` on the tokenising pool: at most `--tokenizer-threads` at a time, in order.
-    pub(super) async fn tokenize<T: Send + 'static>(
-        &self,
-        serving: &Serving,
-        job: impl FnOnce(&Tokenizer) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let place = Arc::clone(&self.tokenizing).acquire_owned().await;
-        let tokenizer = Arc::clone(&serving.tokenizer);
-        // The place goes along: a client that leaves does not free it while the job runs.
-        let run = move || {
-            let result = job(&tokenizer);
-            drop(place);
-            result
-        };
-        match tokio::task::spawn_blocking(run).await {
-            Ok(result) => result,
-            Err(error) => {
-                tracing::error!(%error, "Tokenising a prompt failed.");
-                Err(Failure::internal("The prompt could not be tokenised."))
-            }
-        }
-    }
-
     /// The tokens of each prompt of `input`.
     pub(super) async fn prompts(
         &self,
@@ -157,7 +135,8 @@ impl Api {
         echo: Echo,
     ) -> Result<Vec<Tokenized>, Failure> {
         let now_unix = self.clock.unix_seconds(self.clock.now());
-        self.tokenize(serving, move |tokenizer| match input {
+        // At most `--tokenizer-threads` at a time, in order.
+        tokenize(&self.tokenizing, serving, move |tokenizer| match input {
             Input::Chat(conversation) => {
                 let tokens = chat(tokenizer, conversation, now_unix)?;
                 Ok(vec![Tokenized { tokens, echo: String::new(), scored_echo: None }])
@@ -167,6 +146,29 @@ impl Api {
             }
         })
         .await
+    }
+}
+
+/// Runs `job` on a thread that may block, once one of `places` is free; they are given in order.
+pub(super) async fn tokenize<T: Send + 'static>(
+    places: &Arc<Semaphore>,
+    serving: &Serving,
+    job: impl FnOnce(&Tokenizer) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let place = Arc::clone(places).acquire_owned().await;
+    let tokenizer = Arc::clone(&serving.tokenizer);
+    // The place goes along: a client that leaves does not free it while the job runs.
+    let run = move || {
+        let result = job(&tokenizer);
+        drop(place);
+        result
+    };
+    match tokio::task::spawn_blocking(run).await {
+        Ok(result) => result,
+        Err(error) => {
+            tracing::error!(%error, "Tokenising a prompt failed.");
+            Err(Failure::internal("The prompt could not be tokenised."))
+        }
     }
 }
 

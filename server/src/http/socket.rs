@@ -2,6 +2,7 @@
 //!
 //! hyper stops reading while it answers a client that has sent more than the request in hand (the
 //! next request, a stray line break), so it would compute a whole answer for a client that left.
+//! And it would wait for ever for one that stays and does not read.
 
 use std::io;
 use std::pin::Pin;
@@ -11,19 +12,26 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 
 /// Between two looks at a socket that has something to read: there is no event to wait for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Closed when the last clone is dropped.
+/// Closed when it and all its watchers are dropped.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: Arc<TcpStream>,
+    /// How long a write may wait for the client to read something.
+    patience: Duration,
+    /// Runs while a write waits.
+    stall: Option<Pin<Box<Sleep>>>,
+}
+
+/// Watches for the end of a socket's client.
 #[derive(Debug, Clone)]
-pub(super) struct Socket(Arc<TcpStream>);
+pub(super) struct Watcher(Arc<TcpStream>);
 
-impl Socket {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self(Arc::new(stream))
-    }
-
+impl Watcher {
     /// Resolves once the client has closed its side, whatever it had sent before; unless that is
     /// more than the system buffers, which keeps the end of it away.
     pub(super) async fn left(&self) {
@@ -34,20 +42,49 @@ impl Socket {
             }
         }
     }
+}
+
+impl Socket {
+    /// A socket whose writes fail once the client has read nothing for `patience`.
+    pub(super) fn new(stream: TcpStream, patience: Duration) -> Self {
+        Self { stream: Arc::new(stream), patience, stall: None }
+    }
+
+    /// Somebody who watches its other end.
+    pub(super) fn watcher(&self) -> Watcher {
+        Watcher(Arc::clone(&self.stream))
+    }
 
     /// `write` as soon as the socket takes something.
     fn poll_write_with(
-        &self,
+        &mut self,
         cx: &mut Context<'_>,
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match write(&self.0) {
+            match self.stream.poll_write_ready(cx) {
+                Poll::Ready(ready) => ready?,
+                Poll::Pending => return self.poll_stalled(cx),
+            }
+            match write(&self.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
+                written => {
+                    self.stall = None;
+                    return Poll::Ready(written);
+                }
             }
         }
+    }
+
+    /// An error once the client has read nothing for too long.
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let patience = self.patience;
+        let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(stall.as_mut().poll(cx));
+        self.stall = None;
+        let seconds = patience.as_secs_f64();
+        let message = format!("the client has read nothing for {seconds} s (--write-timeout)");
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
     }
 }
 
@@ -58,8 +95,8 @@ impl AsyncRead for Socket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read(buffer.initialize_unfilled()) {
+            ready!(self.stream.poll_read_ready(cx))?;
+            match self.stream.try_read(buffer.initialize_unfilled()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return Poll::Ready(read.map(|read| buffer.advance(read))),
             }
@@ -69,7 +106,7 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
@@ -77,7 +114,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {

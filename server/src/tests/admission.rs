@@ -1,8 +1,12 @@
 //! Refusals, places in the queue, clients that leave.
 
+use axum::body::Body;
+use futures_util::stream::pending;
 use serde_json::json;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
 
-use super::rig::{Answer, Rig, completion, part, post, stream};
+use super::rig::{Answer, PATIENCE, Rig, completion, part, post, raw, stream};
 
 /// One request runs, one waits.
 const TIGHT: &str = "--model fake:step=5ms --max-running-requests 1 --max-queued-requests 1";
@@ -124,4 +128,40 @@ async fn several_answers_are_admitted_together_or_not_at_all() {
     drop(running);
     assert_eq!(Answer::read(waiting.await).await.status, 200);
     assert_eq!(rig.metric("requests_admitted_total", &[]).await, 3.0);
+}
+
+#[tokio::test]
+async fn requests_for_tokens_have_a_bound_of_their_own() {
+    let rig = Rig::new("--model fake:step=0ms --max-tokenize-requests 2");
+    // Bodies that never come hold places.
+    let never = || Body::from_stream(pending::<Result<bytes::Bytes, String>>());
+    let tasks = TaskTracker::new();
+    let held = [0, 1].map(|_| {
+        let (router, request) = (rig.router.clone(), raw("/tokenize", never()));
+        tasks.spawn(async move { router.oneshot(request).await })
+    });
+    let ask = json!({"prompt": "a"});
+    let refused = async {
+        loop {
+            let answer = rig.post("/tokenize", &ask).await;
+            if answer.status != 200 {
+                break answer;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let refused = tokio::time::timeout(PATIENCE, refused).await.expect("both hold their places");
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, "1"));
+    assert_eq!(refused.error_code(), "tokenize_requests_full");
+    let detokenize = rig.post("/detokenize", &json!({"tokens": [97]})).await;
+    assert_eq!(detokenize.status, 429);
+    // Prompts that are to be answered do not wait for them.
+    assert_eq!(rig.complete(2).await.status, 200);
+    held.iter().for_each(tokio::task::JoinHandle::abort);
+    let again = async {
+        while rig.post("/tokenize", &ask).await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, again).await.expect("a client that leaves frees its place");
 }

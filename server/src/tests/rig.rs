@@ -20,7 +20,7 @@ use crate::http::{Api, Serving, router};
 use crate::lifecycle::{Lifecycle, Phase};
 
 /// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Rig {
     pub(crate) api: Arc<Api>,

@@ -1,5 +1,5 @@
 //! The formats whose 32-value blocks have their own f16 scale and offset. In a panel a block is its
-//! integers, 8 scales, and 8 offsets if any; eight-bit weights are two planes of nibbles.
+//! integers, 8 scales, and 8 offsets if any.
 
 use std::arch::x86_64::*;
 
@@ -79,10 +79,11 @@ macro_rules! block_format {
     };
 }
 
+/// The bytes are signed again: the kernel takes their magnitudes and signs.
 fn pack_bytes(q: &[u8; BLOCK], output: usize, place: &mut [u8]) {
     for (v, word) in q.as_chunks::<4>().0.iter().enumerate() {
         let at = v * 4 * OUTPUTS + 4 * output;
-        place[at..at + 4].copy_from_slice(word);
+        place[at..at + 4].copy_from_slice(&word.map(|q| q ^ 0x80));
     }
 }
 
@@ -90,7 +91,7 @@ block_format!(Q4_0, "avx2-q4_0-8x32", NIBBLES, false, 8, false, pack_nibbles, fo
 block_format!(Q4_1, "avx2-q4_1-8x32", NIBBLES, true, 0, false, pack_nibbles, four);
 block_format!(Q5_0, "avx2-q5_0-8x32", FIVE_BITS, false, 0, true, pack_five, five);
 block_format!(Q5_1, "avx2-q5_1-8x32", FIVE_BITS, true, -16, true, pack_five, five);
-block_format!(Q8_0, "avx2-q8_0-8x32", OUTPUTS * BLOCK, false, 128, false, pack_bytes, eight);
+block_format!(Q8_0, "avx2-q8_0-8x32", OUTPUTS * BLOCK, false, 0, false, pack_bytes, eight);
 
 /// # Safety
 /// AVX2, and nibbles at `w` and each further `stride`.
@@ -135,44 +136,26 @@ unsafe fn eight<const R: usize, const S: usize>(
     stride: usize,
     x: &Rows,
 ) -> [__m256i; S] {
-    // SAFETY: the caller's promise.
-    let (mut dots, high) =
-        unsafe { (plane::<0, R, S>(w, stride, x), plane::<1, R, S>(w, stride, x)) };
-    for (dot, high) in dots.iter_mut().zip(high) {
-        let low = _mm256_madd_epi16(*dot, _mm256_set1_epi16(1));
-        *dot = _mm256_add_epi32(low, _mm256_madd_epi16(high, _mm256_set1_epi16(16)));
-    }
-    dots
-}
-
-/// Sums of the low (`HIGH` 0) or high (1) nibbles of bytes times activations, in two i16 lanes an
-/// output: as in `four_bit_lanes`, none overflows.
-///
-/// # Safety
-/// As of `eight`.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn plane<const HIGH: usize, const R: usize, const S: usize>(
-    w: *const u8,
-    stride: usize,
-    x: &Rows,
-) -> [__m256i; S] {
+    let one = _mm256_set1_epi16(1);
     let mut dots = [_mm256_setzero_si256(); S];
     for v in 0..BLOCK / 4 {
-        let mut values = [_mm256_setzero_si256(); S];
-        for (p, values) in values.iter_mut().enumerate().take(S / R) {
+        let mut signed = [_mm256_setzero_si256(); S];
+        let mut sizes = signed;
+        for p in 0..S / R {
             // SAFETY: eight vectors make the 256 bytes.
-            let both = unsafe { _mm256_loadu_si256(w.add(p * stride + 4 * OUTPUTS * v).cast()) };
-            let both = if HIGH == 0 { both } else { _mm256_srli_epi16::<4>(both) };
-            *values = _mm256_and_si256(both, _mm256_set1_epi8(0x0f));
+            signed[p] = unsafe { _mm256_loadu_si256(w.add(p * stride + 4 * OUTPUTS * v).cast()) };
+            // Of -128 as well: it is unsigned from here on.
+            sizes[p] = _mm256_abs_epi8(signed[p]);
         }
         for r in 0..R {
-            // Pinned: or both planes' words would be kept, in memory.
-            // SAFETY: as above.
-            let x = pinned(unsafe { x.word(r, v) });
+            // SAFETY: the caller's promise.
+            let x = unsafe { x.word(r, v) };
             for p in 0..S / R {
+                // The sign goes to the activation, which is no less than -127. A pair of products
+                // is at most 2 * 128 * 127 in magnitude: no i16 overflows.
+                let pairs = _mm256_maddubs_epi16(sizes[p], _mm256_sign_epi8(x, signed[p]));
                 let dot = &mut dots[p * R + r];
-                *dot = pinned(_mm256_add_epi16(*dot, _mm256_maddubs_epi16(values[p], x)));
+                *dot = pinned(_mm256_add_epi32(*dot, _mm256_madd_epi16(pairs, one)));
             }
         }
     }

@@ -280,7 +280,9 @@ impl<T: Target> Shared<T> {
             let wait = refusal.retry_after.unwrap_or(RETRY_AFTER_DEFAULT);
             let again = Instant::now() + Duration::from_secs(wait.min(86_400));
             let tried = u32::try_from(refusals.len()).unwrap_or(u32::MAX);
-            if tried > self.limits.retries || again > deadline {
+            // Who is told to come back later than they would wait does not come back.
+            let too_late = again > patience.map_or(deadline, |patience| patience.min(deadline));
+            if tried > self.limits.retries || too_late {
                 break (ended, seen);
             }
             tokio::select! {

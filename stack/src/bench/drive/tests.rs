@@ -204,6 +204,11 @@ fn a_retry_waits_as_told_and_counts_from_the_plan() {
         let tally = drive(&target, &workload, feed(), limits(Some(1), None), stop()).await;
         assert_eq!((tally.completed, tally.refused, tally.retries), (0, 1, 0));
         assert!(tally.refusal.max() < Duration::from_millis(5));
+        *target.refuse.lock().expect("no holder panics") = (1, 7);
+        let patience = Some(Duration::from_secs(6));
+        let hasty = Limits { retries: 2, patience, ..limits(Some(1), None) };
+        let tally = drive(&target, &workload, feed(), hasty, stop()).await;
+        assert_eq!((tally.refused, tally.gave_up, tally.retries), (1, 0, 0), "not sent again");
     });
 }
 

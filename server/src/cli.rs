@@ -121,6 +121,29 @@ pub enum Kernels {
     Reference,
 }
 
+/// In which format tool calls are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ToolCallParser {
+    /// The one that the chat template writes, where it is known.
+    Auto,
+    /// Not at all.
+    None,
+    /// Hermes, Qwen 2.5 and 3.
+    Hermes,
+    /// Llama 3, in JSON.
+    Llama,
+    /// Mistral up to 2024: a list.
+    Mistral,
+    /// Mistral since 2025: names and arguments.
+    MistralArgs,
+    /// DeepSeek V3 and R1.
+    #[value(name = "deepseek-v3")]
+    DeepseekV3,
+    /// DeepSeek V3.1.
+    #[value(name = "deepseek-v3.1")]
+    DeepseekV31,
+}
+
 /// Whether metrics are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Metrics {
@@ -145,6 +168,11 @@ pub struct Settings {
     /// Name that clients use; by default the model's own.
     #[arg(long, value_name = "NAME", env = "SIGHTLINE_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
+    /// Format of the tool calls in answers; `auto` finds it in the chat template, and where it
+    /// finds none, or with `none`, calls stay text.
+    #[arg(long, value_enum, default_value_t = ToolCallParser::Auto)]
+    #[arg(env = "SIGHTLINE_TOOL_CALL_PARSER")]
+    pub tool_call_parser: ToolCallParser,
 
     /// Address to listen on, for the API and the probes.
     #[arg(long, default_value = "127.0.0.1", env = "SIGHTLINE_HOST", help_heading = "Network")]

@@ -15,9 +15,11 @@ use tokenizer::Tokenizer;
 use tokio::sync::mpsc;
 use types::{RequestId, Time, TokenId};
 
-use assemble::{Assembler, Shape};
+use assemble::{Assembler, CallSearch, Shape};
 use echo::PromptEcho;
 use sink::{Event, News, Outlet};
+
+use crate::structured::Compiled;
 
 /// One choice of a response, ready to run.
 #[derive(Debug)]
@@ -45,6 +47,10 @@ pub struct Common {
     pub stops: Vec<String>,
     /// None of them counts in the text of so many first tokens.
     pub min_tokens: usize,
+    /// The form of the answers, where they have one.
+    pub compiled: Option<Compiled>,
+    /// How calls of tools are found, where they are looked for.
+    pub calls: Option<CallSearch>,
     /// Whose it is.
     pub tenant: Option<Arc<str>>,
     /// Whether it is sent token by token.
@@ -93,7 +99,10 @@ impl Generation {
                 min_tokens: common.min_tokens,
                 logprobs: sampling.logprobs.is_some(),
                 echo,
+                calls: common.calls.as_ref(),
             };
+            let compiled = common.compiled.as_ref();
+            let constraint = compiled.map(|form| form.constraint(&common.stop_tokens));
             let assembler = Assembler::new(tokenizer, shape);
             submissions.push(Submission {
                 id,
@@ -102,7 +111,7 @@ impl Generation {
                 tenant: common.tenant.clone(),
                 prompt_logprobs,
                 sampling,
-                constraint: None,
+                constraint,
                 max_tokens,
                 stop_tokens: common.stop_tokens.clone(),
                 sink: Box::new(outlet.sink(index, assembler, common.streaming)),

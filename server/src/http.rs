@@ -14,6 +14,7 @@ mod record;
 mod respond;
 mod socket;
 mod tokens;
+mod tools;
 mod usage;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -35,9 +36,11 @@ use tokenizer::Tokenizer;
 use tokio::sync::Semaphore;
 use types::{Clock, RequestId};
 
+use crate::cli::ToolCallParser;
 use crate::config::Resolved;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::probes;
+use crate::structured::Structures;
 use crate::telemetry::gauges::{Gauges, Snapshot};
 use crate::telemetry::http::HttpMetrics;
 use crate::telemetry::requests::RequestMetrics;
@@ -54,6 +57,8 @@ pub struct Serving {
     pub tokenizer: Arc<Tokenizer>,
     /// The model's sizes.
     pub spec: ModelSpec,
+    /// Compiles what answers must look like.
+    pub structures: Structures,
 }
 
 /// What all handlers share.
@@ -74,6 +79,7 @@ pub struct Api {
     max_waiting: usize,
     created: u64,
     serving: OnceLock<Serving>,
+    tool_call_parser: ToolCallParser,
     /// One permit for each prompt that may be tokenised at a time.
     tokenizing: Arc<Semaphore>,
     aside: tokens::Aside,
@@ -108,6 +114,7 @@ impl Api {
             max_waiting: settings.load.max_queued_requests,
             created: clock.unix_seconds(clock.now()) as u64,
             serving: OnceLock::new(),
+            tool_call_parser: settings.tool_call_parser,
             tokenizing: Arc::new(Semaphore::new(settings.machine.tokenizer_threads)),
             aside: tokens::Aside::new(settings.machine.max_tokenize_requests),
             http: HttpMetrics::new(&registry, clock),

@@ -19,6 +19,7 @@ mod out;
 mod plan;
 pub mod probes;
 pub mod source;
+pub mod structured;
 pub mod telemetry;
 
 #[cfg(test)]

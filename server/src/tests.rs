@@ -9,3 +9,7 @@ pub(crate) mod rig;
 mod sampling;
 mod serving;
 mod shutdown;
+#[cfg(feature = "structured-output")]
+mod structured;
+#[cfg(feature = "structured-output")]
+mod tools;

@@ -8,10 +8,12 @@ import json
 import sys
 import threading
 import traceback
+import typing
 import urllib.error
 import urllib.request
 
 import openai
+import pydantic
 
 BASE = sys.argv[1] + "/v1"
 client = openai.OpenAI(base_url=BASE, api_key="unused", max_retries=0, timeout=60)
@@ -237,6 +239,59 @@ def case_bodies_that_make_careless_servers_fail():
         status, answer = send(path, body.encode(), headers)
         assert status in (400, 415), (status, path, answer)
         assert answer["error"]["message"] and answer["error"]["type"], answer
+
+
+class Entry(pydantic.BaseModel):
+    """A line of the ledger."""
+
+    ship: str = pydantic.Field(max_length=6)
+    tons: int = pydantic.Field(ge=0, le=99)
+    kind: typing.Literal["grain", "salt"]
+    late: bool | None
+
+
+def case_structured_output_is_parsed():
+    for seed in range(3):
+        answer = client.chat.completions.parse(
+            model=MODEL, messages=CHAT, response_format=Entry, temperature=1.0, seed=seed, max_tokens=300
+        )
+        assert isinstance(answer.choices[0].message.parsed, Entry), answer
+    with client.chat.completions.stream(
+        model=MODEL, messages=CHAT, response_format=Entry, temperature=1.0, seed=1, max_tokens=300
+    ) as stream:
+        final = stream.get_final_completion()
+    assert isinstance(final.choices[0].message.parsed, Entry), final
+    unsupported = {"name": "x", "schema": {"type": "object", "properties": {"a": {"not": {}}}}}
+    error = raises(
+        openai.BadRequestError,
+        lambda: chat(response_format={"type": "json_schema", "json_schema": unsupported}),
+    )
+    assert error.param == "response_format.json_schema.schema.properties.a.not", error.body
+
+
+def case_a_forced_tool_is_called():
+    tool = openai.pydantic_function_tool(Entry, name="write_entry")
+    forced = {"type": "function", "function": {"name": "write_entry"}}
+    fields = {"tools": [tool], "tool_choice": forced, "temperature": 1.0, "seed": 2, "max_tokens": 400}
+    answer = client.chat.completions.parse(model=MODEL, messages=CHAT, **fields)
+    message = answer.choices[0].message
+    assert answer.choices[0].finish_reason == "tool_calls" and message.content is None
+    (call,) = message.tool_calls
+    assert isinstance(call.function.parsed_arguments, Entry), call
+    streamed = {}
+    for chunk in client.chat.completions.create(model=MODEL, messages=CHAT, stream=True, **fields):
+        for delta in chunk.choices[0].delta.tool_calls or []:
+            name, arguments = streamed.get(delta.index, ("", ""))
+            streamed[delta.index] = (
+                name + (delta.function.name or ""),
+                arguments + (delta.function.arguments or ""),
+            )
+    assert streamed == {0: ("write_entry", call.function.arguments)}, streamed
+    said = {"role": "assistant", "tool_calls": [
+        {"id": call.id, "type": "function", "function": {
+            "name": call.function.name, "arguments": call.function.arguments}}]}
+    result = {"role": "tool", "tool_call_id": call.id, "content": "written"}
+    assert chat(messages=[*CHAT, said, result], max_tokens=4).usage.completion_tokens == 4
 
 
 def case_errors_map_to_the_packages_types():

@@ -24,6 +24,12 @@ pub trait Sink: Send {
         Verdict::Continue
     }
 
+    /// Whether the answer so far makes calls of tools: only the sink reads text. Asked once, at a
+    /// regular end.
+    fn called_tools(&self) -> bool {
+        false
+    }
+
     /// The end. Called exactly once for every accepted submission, after the request's pages are
     /// free, its end is observed and the snapshot shows it gone.
     fn finish(self: Box<Self>, end: &RequestEnd);
@@ -140,6 +146,8 @@ pub struct RequestEnd {
     pub id: RequestId,
     /// How it ended.
     pub outcome: Outcome,
+    /// Whether it ended with [`Outcome::Stop`] and calls of tools, as its sink says.
+    pub tool_calls: bool,
     /// Whether its client reads a stream; passed through from the submission.
     pub streaming: bool,
     /// Tokens of the prompt.

@@ -370,9 +370,11 @@ impl Request {
 
     /// Ends it: frees pages, permit and debt, and returns what is left to be told.
     pub(crate) fn end(self, outcome: Outcome, now: Time) -> (Box<dyn Sink>, RequestEnd) {
+        let tool_calls = outcome == Outcome::Stop && self.sink.called_tools();
         let end = RequestEnd {
             id: self.id,
             outcome,
+            tool_calls,
             streaming: self.streaming,
             prompt_tokens: self.prompt_tokens,
             cached_tokens: 0,

@@ -9,6 +9,7 @@ use crate::error::ApiError;
 use crate::generation::{Generation, RawGeneration, alternatives};
 use crate::message::{self, ChatMessage, RawMessage};
 use crate::parse::{Int, Object, parse};
+use crate::tools::{RawTools, Tools};
 
 /// A checked request.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +22,8 @@ pub struct ChatParams {
     pub generation: Generation,
     /// Let the prompt end with the beginning of the assistant's turn. Default true.
     pub add_generation_prompt: bool,
+    /// What the model may call.
+    pub tools: Tools,
     /// Further variables of the chat template (`chat_template_kwargs`).
     pub template_kwargs: Map<String, Value>,
 }
@@ -35,19 +38,15 @@ struct RawChat {
     continue_final_message: Option<bool>,
     chat_template: Option<IgnoredAny>,
     chat_template_kwargs: Option<Map<String, Value>>,
-    tools: Option<Vec<IgnoredAny>>,
-    tool_choice: Option<Value>,
-    functions: Option<Vec<IgnoredAny>>,
-    function_call: Option<Value>,
-    response_format: Option<Map<String, Value>>,
 }
 
 impl ChatParams {
     /// Parses and checks a request body.
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ApiError> {
         let raw: RawChat = parse(body)?;
-        // A second pass, as for completions.
+        // Passes of their own, as for completions.
         let generation: RawGeneration = parse(body)?;
+        let tools: RawTools = parse(body)?;
         raw.refuse_later_features()?;
         let logprobs = raw.logprobs()?;
         let generation = generation.check(limits, None, logprobs)?;
@@ -55,6 +54,7 @@ impl ChatParams {
             model: raw.model,
             messages: message::check(raw.messages)?,
             generation,
+            tools: tools.check()?,
             add_generation_prompt: raw.add_generation_prompt.unwrap_or(true),
             template_kwargs: raw.chat_template_kwargs.unwrap_or_default(),
         })
@@ -74,44 +74,9 @@ impl RawChat {
         }
     }
 
-    /// A tool or a format that is asked for and silently ignored would be a wrong answer.
+    /// A template that is asked for and silently ignored would be a wrong answer.
     fn refuse_later_features(&self) -> Result<(), ApiError> {
         let refuse = |name: &str, why: &str| Err(ApiError::unsupported(name, why));
-        let any = |list: &Option<Vec<IgnoredAny>>| list.as_ref().is_some_and(|l| !l.is_empty());
-        let calls = [
-            (
-                "tools",
-                any(&self.tools),
-                "tool_choice",
-                self.tool_choice.as_ref().map(Value::as_str),
-            ),
-            (
-                "functions",
-                any(&self.functions),
-                "function_call",
-                self.function_call.as_ref().map(Value::as_str),
-            ),
-        ];
-        for (list, present, name, choice) in calls {
-            match choice {
-                Some(Some("none")) => {}
-                None | Some(Some("auto")) if !present => {}
-                None | Some(Some("auto")) => {
-                    return refuse(list, "tool calls are not supported yet");
-                }
-                Some(_) => return refuse(name, "only none is supported yet"),
-            }
-        }
-        if let Some(format) = &self.response_format {
-            match format.get("type").and_then(Value::as_str) {
-                Some("text") => {}
-                Some(_) => return refuse("response_format", "only type text is supported yet"),
-                None => {
-                    let message = "response_format.type: this field is required";
-                    return Err(ApiError::invalid("response_format.type", message));
-                }
-            }
-        }
         if self.chat_template.is_some() {
             return refuse("chat_template", "the model's own template is used");
         }

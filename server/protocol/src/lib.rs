@@ -15,7 +15,9 @@ mod parse;
 mod prompt;
 mod response;
 mod sse;
+mod structure;
 mod tokenize;
+mod tools;
 
 pub use chat::ChatParams;
 pub use completion::CompletionParams;
@@ -24,18 +26,21 @@ pub use generation::{
     Generation, MAX_CHOICES, MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_PROMPT_LOGPROBS, MAX_SALT_BYTES,
     MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,
 };
-pub use message::ChatMessage;
+pub use message::{ChatMessage, PastCall};
 pub use models::{ModelCard, ModelList};
 pub use prompt::Prompt;
 pub use response::{
     ChatChoice, ChatChunk, ChatChunkChoice, ChatLogprobs, ChatResponse, ChatTokenLogprob,
-    ChatTopLogprob, Completion, CompletionChoice, CompletionLogprobs, Delta, Envelope,
-    FinishReason, PromptTokensDetails, ResponseMessage, TopLogprobs, Usage, UsageField,
+    ChatTopLogprob, Completion, CompletionChoice, CompletionLogprobs, Delta, DeltaCall, Envelope,
+    FinishReason, PromptTokensDetails, ResponseCall, ResponseFunction, ResponseMessage,
+    TopLogprobs, Usage, UsageField,
 };
 pub use sse::{SSE_DONE, sse_event};
+pub use structure::{Form, MAX_STRUCTURE_BYTES, MAX_STRUCTURE_CHOICES, Structure};
 pub use tokenize::{
     DetokenizeParams, DetokenizeResponse, TokenizeInput, TokenizeParams, TokenizeResponse,
 };
+pub use tools::{MAX_TOOL_NAME, MAX_TOOLS, Tool, ToolChoice, Tools};
 
 /// What the checks need to know of the served model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

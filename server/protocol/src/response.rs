@@ -43,12 +43,14 @@ impl Envelope {
 
 /// Why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// At an end token or a stop string.
     Stop,
     /// At the requested length or the end of the context.
     Length,
+    /// With calls of tools.
+    ToolCalls,
 }
 
 /// Tokens used.
@@ -212,18 +214,61 @@ pub struct ChatChoice {
 pub struct ResponseMessage {
     /// Always `assistant`.
     pub role: &'static str,
-    /// The text.
-    pub content: String,
+    /// The text; null where the turn consists of calls.
+    pub content: Option<String>,
     /// Always null: the model's refusals are text.
     pub refusal: Option<String>,
+    /// The calls, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ResponseCall>,
 }
 
 impl ResponseMessage {
-    /// A turn of text.
+    /// A turn of text and calls.
     #[must_use]
-    pub const fn new(content: String) -> Self {
-        Self { role: "assistant", content, refusal: None }
+    pub fn new(content: String, tool_calls: Vec<ResponseCall>) -> Self {
+        let content = (!content.is_empty() || tool_calls.is_empty()).then_some(content);
+        Self { role: "assistant", content, refusal: None, tool_calls }
     }
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResponseCall {
+    /// What the answer to the call refers to.
+    pub id: String,
+    /// Always `function`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// What is called.
+    pub function: ResponseFunction,
+}
+
+impl ResponseCall {
+    /// A call of a function.
+    #[must_use]
+    pub const fn new(id: String, name: String, arguments: String) -> Self {
+        Self { id, kind: "function", function: ResponseFunction { name, arguments } }
+    }
+}
+
+/// A function and what it is called with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResponseFunction {
+    /// Its name.
+    pub name: String,
+    /// A JSON object, as text.
+    pub arguments: String,
+}
+
+/// A call in a chunk. A call is sent as a whole, in one chunk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeltaCall {
+    /// Its place among the calls of the turn.
+    pub index: usize,
+    /// The call.
+    #[serde(flatten)]
+    pub call: ResponseCall,
 }
 
 /// Log-probabilities in the style of chat.
@@ -301,25 +346,34 @@ pub struct Delta {
     /// New text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// New calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<DeltaCall>,
 }
 
 impl Delta {
     /// The first delta of an answer: its role and no text.
     #[must_use]
     pub const fn role() -> Self {
-        Self { role: Some("assistant"), content: Some(String::new()) }
+        Self { role: Some("assistant"), content: Some(String::new()), tool_calls: Vec::new() }
     }
 
     /// New text.
     #[must_use]
     pub const fn text(text: String) -> Self {
-        Self { role: None, content: Some(text) }
+        Self { role: None, content: Some(text), tool_calls: Vec::new() }
+    }
+
+    /// New calls.
+    #[must_use]
+    pub const fn calls(tool_calls: Vec<DeltaCall>) -> Self {
+        Self { role: None, content: None, tool_calls }
     }
 
     /// Nothing new, as beside a finish reason.
     #[must_use]
     pub const fn empty() -> Self {
-        Self { role: None, content: None }
+        Self { role: None, content: None, tool_calls: Vec::new() }
     }
 }
 

@@ -6,3 +6,5 @@ mod requests;
 mod responses;
 #[path = "wire/sampling.rs"]
 mod sampling;
+#[path = "wire/tools.rs"]
+mod tools;

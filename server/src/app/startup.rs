@@ -70,7 +70,8 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, Start
         prefill_tokens_per_second = rate.round(),
         "The model is loaded."
     );
-    api.open(Serving { engine, admission, tokenizer, spec });
+    let structures = crate::structured::Structures::default();
+    api.open(Serving { engine, admission, tokenizer, spec, structures });
     Ok(thread)
 }
 

@@ -6,7 +6,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokenizer::{StopMatcher, StreamDecoder, Tokenizer};
+use tokenizer::{
+    Part, StopMatcher, StreamDecoder, Tokenizer, ToolCall, ToolCallParser, ToolFormat,
+};
 use types::TokenId;
 
 use super::echo::PromptEcho;
@@ -44,6 +46,8 @@ pub struct TokenLogprob {
 pub struct Delta {
     /// Text that follows what was visible before.
     pub text: String,
+    /// Calls of tools that are complete now.
+    pub calls: Vec<ToolCall>,
     /// Tokens whose text is visible now; empty where none were asked for.
     pub logprobs: Vec<TokenLogprob>,
 }
@@ -52,12 +56,13 @@ impl Delta {
     /// Whether there is nothing to show.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.logprobs.is_empty()
+        self.text.is_empty() && self.calls.is_empty() && self.logprobs.is_empty()
     }
 
     /// Adds what became visible later.
     pub fn extend(&mut self, later: Self) {
         self.text.push_str(&later.text);
+        self.calls.extend(later.calls);
         self.logprobs.extend(later.logprobs);
     }
 }
@@ -73,6 +78,17 @@ pub struct Chosen<'a> {
     pub top: &'a [(TokenId, f32)],
 }
 
+/// How calls of tools are found in an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallSearch {
+    /// How they are written.
+    pub format: ToolFormat,
+    /// The functions that the request offers.
+    pub names: Vec<String>,
+    /// The answer ends after the first call.
+    pub single: bool,
+}
+
 /// What an answer is to look like.
 #[derive(Debug)]
 pub struct Shape<'a> {
@@ -84,6 +100,8 @@ pub struct Shape<'a> {
     pub logprobs: bool,
     /// The prompt that it begins with; only with log-probabilities.
     pub echo: Option<PromptEcho>,
+    /// Take calls of tools out of the text.
+    pub calls: Option<&'a CallSearch>,
 }
 
 /// A prompt on its way back.
@@ -99,6 +117,11 @@ pub struct Assembler {
     tokenizer: Arc<Tokenizer>,
     decoder: StreamDecoder,
     stops: StopMatcher,
+    parser: Option<ToolCallParser>,
+    /// Whether the first call ends the answer.
+    single: bool,
+    /// Calls found.
+    calls: usize,
     min_tokens: usize,
     /// Tokens taken.
     taken: usize,
@@ -117,12 +140,19 @@ impl Assembler {
     /// An assembler of an answer of this shape.
     #[must_use]
     pub fn new(tokenizer: &Arc<Tokenizer>, shape: Shape<'_>) -> Self {
-        let Shape { stops, min_tokens, logprobs, echo } = shape;
+        let Shape { stops, min_tokens, logprobs, echo, calls } = shape;
+        // Markers that are special tokens would not be shown; the parser has to see them.
+        let markers = calls.map_or(&[][..], |search| search.format.markers());
+        let decoder = tokenizer.stream_decoder(true).showing(tokenizer.special_ids(markers));
+        let parser = |search: &CallSearch| ToolCallParser::new(search.format, search.names.clone());
         let echoed = echo.as_ref().map_or(0, PromptEcho::chars);
         let mut assembler = Self {
             tokenizer: Arc::clone(tokenizer),
-            decoder: tokenizer.stream_decoder(true),
+            decoder,
             stops: StopMatcher::new(stops),
+            parser: calls.map(parser),
+            single: calls.is_some_and(|search| search.single),
+            calls: 0,
             min_tokens,
             taken: 0,
             logprobs,
@@ -149,7 +179,14 @@ impl Assembler {
         }
     }
 
-    /// Takes the next token. True: a stop string is complete, and the text ends before it.
+    /// Calls of tools found so far.
+    #[must_use]
+    pub const fn calls(&self) -> usize {
+        self.calls
+    }
+
+    /// Takes the next token. True: the answer is over, at a stop string, before which the text
+    /// ends, or at the only call.
     pub fn push(&mut self, chosen: Chosen<'_>) -> (Delta, bool) {
         let text = self.decoder.push(chosen.token);
         if self.logprobs {
@@ -160,7 +197,7 @@ impl Assembler {
         let mut delta = self.take_echo();
         let (shown, stopped) = self.search(text);
         delta.extend(self.show(shown));
-        (delta, stopped)
+        (delta, stopped || (self.single && self.calls > 0))
     }
 
     /// Cuts `text` at a stop string, where one may count.
@@ -173,6 +210,7 @@ impl Assembler {
         self.echo.take().map_or_else(Delta::default, |echo| Delta {
             text: echo.prompt.text(),
             logprobs: echo.scored,
+            ..Delta::default()
         })
     }
 
@@ -192,28 +230,59 @@ impl Assembler {
         let (mut text, stopped) = self.search(rest);
         if stopped {
             self.pending.clear();
-            return self.show(text);
+        } else {
+            text.push_str(&self.stops.flush());
         }
-        text.push_str(&self.stops.flush());
         let mut delta = self.show(text);
         delta.logprobs.extend(self.pending.drain(..));
+        if let Some(mut parser) = self.parser.take() {
+            self.take(parser.finish(), &mut delta);
+        }
         delta
     }
 
+    fn take(&mut self, parts: Vec<Part>, delta: &mut Delta) {
+        for part in parts {
+            match part {
+                Part::Text(text) => delta.text.push_str(&text),
+                Part::Call(call) => {
+                    self.calls += 1;
+                    delta.calls.push(call);
+                }
+            }
+        }
+    }
+
+    /// What has passed the stop strings, without calls. The tokens of calls have their
+    /// log-probabilities like all others.
     fn show(&mut self, text: String) -> Delta {
+        let logprobs = self.visible(&text);
+        let mut delta = Delta { logprobs, ..Delta::default() };
+        match &mut self.parser {
+            Some(parser) => {
+                let parts = parser.push(&text);
+                self.take(parts, &mut delta);
+            }
+            None => delta.text = text,
+        }
+        delta
+    }
+
+    fn visible(&mut self, text: &str) -> Vec<TokenLogprob> {
         if !self.logprobs {
-            return Delta { text, logprobs: Vec::new() };
+            return Vec::new();
         }
         self.shown += text.chars().count();
         let mut logprobs = Vec::new();
         while self.pending.front().is_some_and(|entry| entry.offset < self.shown) {
             logprobs.extend(self.pending.pop_front());
         }
-        Delta { text, logprobs }
+        logprobs
     }
 
     fn entry(&self, text: &str, chosen: Chosen<'_>, offset: usize) -> TokenLogprob {
-        let hidden = self.tokenizer.is_special(chosen.token);
+        // A marker that is shown has its bytes.
+        let hidden = text.is_empty() && self.tokenizer.is_special(chosen.token);
         let bytes = if hidden { Vec::new() } else { self.bytes(chosen.token) };
         let alternative = |(token, logprob): &(TokenId, f32)| Alternative {
             text: self.tokenizer.token_text(*token),
@@ -245,7 +314,7 @@ mod tests {
         let vocab = tokenizer::GgufVocab::byte_level(512);
         let tokenizer = Tokenizer::from_gguf(&vocab).expect("the byte vocabulary is sound");
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
-        let shape = Shape { stops: &stops, min_tokens: 0, logprobs: true, echo: None };
+        let shape = Shape { stops: &stops, min_tokens: 0, logprobs: true, echo: None, calls: None };
         Assembler::new(&Arc::new(tokenizer), shape)
     }
 
@@ -325,7 +394,13 @@ mod tests {
             b"\xc3\xa9 x".iter().map(|byte| TokenId((*byte).into())).collect();
         let echo = Some(PromptEcho::new(&plain.tokenizer, "é x", &tokens));
         let stops = ["END".to_owned()];
-        let shape = || Shape { stops: &stops, min_tokens: 0, logprobs: true, echo: echo.clone() };
+        let shape = || Shape {
+            stops: &stops,
+            min_tokens: 0,
+            logprobs: true,
+            echo: echo.clone(),
+            calls: None,
+        };
         let mut assembler = Assembler::new(&plain.tokenizer, shape());
         for index in 1..tokens.len() {
             let top = [(TokenId(98), -0.25)];

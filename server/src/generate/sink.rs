@@ -32,6 +32,8 @@ pub struct End {
     pub rest: Delta,
     /// How it ended.
     pub outcome: Outcome,
+    /// Whether it ended with calls of tools.
+    pub tool_calls: bool,
     /// Tokens generated.
     pub generated_tokens: usize,
     /// Tokens of the prompt that were not computed again.
@@ -110,6 +112,10 @@ impl Sink for ChoiceSink {
         if self.events.is_closed() { Verdict::Gone } else { Verdict::Continue }
     }
 
+    fn called_tools(&self) -> bool {
+        self.assembler.calls() > 0
+    }
+
     fn finish(self: Box<Self>, end: &RequestEnd) {
         let Self { choice, mut assembler, whole, last, .. } = *self;
         let mut rest = whole.unwrap_or_default();
@@ -117,6 +123,7 @@ impl Sink for ChoiceSink {
         let end = End {
             rest,
             outcome: end.outcome.clone(),
+            tool_calls: end.tool_calls,
             generated_tokens: end.generated_tokens,
             cached_tokens: end.cached_tokens,
         };

@@ -16,7 +16,7 @@ use protocol::{ApiError, Envelope, Limits, MAX_PROMPT_LOGPROBS, ModelCard, Model
 use types::{Priority, Time};
 
 use super::error::Failure;
-use super::prompt::{Ask, Endpoint, Tokenized};
+use super::prompt::{Ask, Endpoint, Prepared, Tokenized};
 use super::record::Arrival;
 use super::respond::{self, Accepted};
 use super::usage::Tally;
@@ -96,16 +96,19 @@ async fn accept(
     let denied = |failure: Failure| Denied { failure, choices };
     let priority = ask.generation.priority;
     let permits = api.admit(serving, priority, prompts, choices).map_err(denied)?;
-    let Ask { input, generation, echo, .. } = ask;
-    let prompts = api.prompts(serving, input, echo).await?;
+    let Ask { input, generation, echo, structure, .. } = ask;
+    let prepared = api.prepare(serving, input, echo, structure).await?;
+    let Prepared { prompts, compiled, calls } = prepared;
     let tokenized = api.clock.now();
     let planned = api.plan(&generation, &prompts, permits, &limits, tokenized).map_err(denied)?;
     let lengths: Vec<usize> = planned.iter().map(|planned| planned.prompt.len()).collect();
     let id = planned.first().map_or(0, |planned| planned.id.0);
     let common = Common {
-        stop_tokens: stop_tokens(serving, &generation),
+        stop_tokens: stop_tokens(serving, &generation, compiled.is_some())?,
         stops: generation.stop.clone(),
         min_tokens: generation.min_tokens,
+        compiled,
+        calls,
         tenant: None,
         streaming: generation.stream,
         arrived: arrival.at,
@@ -261,14 +264,23 @@ fn bound_prompt_logprobs(
     Err(ApiError::invalid("echo", message))
 }
 
-/// The model's own end tokens, unless they are to be ignored, and the request's.
-fn stop_tokens(serving: &Serving, generation: &protocol::Generation) -> Vec<types::TokenId> {
+/// The model's own end tokens, unless they are to be ignored, and the request's. An answer of a
+/// given form is over when it is complete, so there they are never ignored.
+fn stop_tokens(
+    serving: &Serving,
+    generation: &protocol::Generation,
+    formed: bool,
+) -> Result<Vec<types::TokenId>, Failure> {
     let mut tokens = generation.stop_token_ids.clone();
-    if !generation.ignore_eos {
+    if formed || !generation.ignore_eos {
         let named = serving.tokenizer.special().eos.as_ref().and_then(|eos| eos.id);
         tokens.extend(serving.spec.eos.iter().copied().chain(named));
     }
-    tokens
+    if formed && tokens.is_empty() {
+        let why = "the model has no end token; give stop_token_ids";
+        return Err(ApiError::unsupported("stop_token_ids", why).into());
+    }
+    Ok(tokens)
 }
 
 /// What each answer begins with.

@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
-use protocol::{ApiError, ChatMessage, ChatParams, CompletionParams, Generation, Limits, Prompt};
+use protocol::{
+    ApiError, ChatMessage, ChatParams, CompletionParams, Generation, Limits, Prompt, Structure,
+    Tools,
+};
 use serde_json::{Map, Value};
 use tokenizer::{RenderOptions, TemplateError, Tokenizer};
 use tokio::sync::Semaphore;
 use types::TokenId;
 
 use super::error::Failure;
-use super::{Api, Serving};
+use super::{Api, Serving, tools};
+use crate::generate::assemble::CallSearch;
 use crate::generate::echo::PromptEcho;
+use crate::structured::{Compiled, Wanted};
 
 /// How answers look on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub(super) struct Ask {
     pub generation: Generation,
     /// Whether answers begin with the prompt.
     pub echo: Echo,
+    /// What the answers must look like.
+    pub structure: Option<Structure>,
 }
 
 /// Prompts, not tokenised yet.
@@ -50,6 +57,8 @@ pub(super) struct Conversation {
     pub messages: Vec<ChatMessage>,
     /// Whether the assistant's turn is opened.
     pub add_generation_prompt: bool,
+    /// What may be called.
+    pub tools: Tools,
     /// Further variables of the template.
     pub template_kwargs: Map<String, Value>,
 }
@@ -76,6 +85,17 @@ pub(super) enum Echo {
     Scored,
 }
 
+/// Prompts in tokens, and what is to be made of the answers.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// One for each prompt.
+    pub prompts: Vec<Tokenized>,
+    /// The form of every answer, where it has one.
+    pub compiled: Option<Compiled>,
+    /// How calls are found, where they are looked for.
+    pub calls: Option<CallSearch>,
+}
+
 impl Ask {
     /// Parses and checks a body.
     ///
@@ -86,6 +106,7 @@ impl Ask {
         body: &[u8],
         limits: &Limits,
     ) -> Result<Self, ApiError> {
+        let structure = Structure::parse(body)?;
         Ok(match endpoint {
             Endpoint::Completions => {
                 let CompletionParams { model, prompts, generation, echo } =
@@ -95,17 +116,19 @@ impl Ask {
                     (true, None) => Echo::Text,
                     (true, Some(_)) => Echo::Scored,
                 };
-                Self { model, input: Input::Prompts(prompts), generation, echo }
+                Self { model, input: Input::Prompts(prompts), generation, echo, structure }
             }
             Endpoint::Chat => {
                 let params = ChatParams::parse(body, limits)?;
                 let conversation = Conversation {
                     messages: params.messages,
                     add_generation_prompt: params.add_generation_prompt,
+                    tools: params.tools,
                     template_kwargs: params.template_kwargs,
                 };
                 let (model, generation) = (params.model, params.generation);
-                Self { model, input: Input::Chat(conversation), generation, echo: Echo::No }
+                let input = Input::Chat(conversation);
+                Self { model, input, generation, echo: Echo::No, structure }
             }
         })
     }
@@ -127,23 +150,46 @@ impl Ask {
 }
 
 impl Api {
-    /// The tokens of each prompt of `input`.
-    pub(super) async fn prompts(
+    /// The tokens of each prompt of `input`, and the compiled form of the answers.
+    pub(super) async fn prepare(
         &self,
         serving: &Serving,
         input: Input,
         echo: Echo,
-    ) -> Result<Vec<Tokenized>, Failure> {
+        structure: Option<Structure>,
+    ) -> Result<Prepared, Failure> {
         let now_unix = self.clock.unix_seconds(self.clock.now());
+        let (parser, vocab) = (self.tool_call_parser, serving.spec.vocab);
+        let structures = serving.structures.clone();
         // At most `--tokenizer-threads` at a time, in order.
-        tokenize(&self.tokenizing, serving, move |tokenizer| match input {
-            Input::Chat(conversation) => {
-                let tokens = chat(tokenizer, conversation, now_unix)?;
-                Ok(vec![Tokenized { tokens, echo: String::new(), scored_echo: None }])
-            }
-            Input::Prompts(prompts) => {
-                prompts.into_iter().map(|prompt| plain(tokenizer, prompt, echo)).collect()
-            }
+        tokenize(&self.tokenizing, serving, move |tokenizer| {
+            let mut wanted = structure.map(Wanted::Form);
+            let mut calls = None;
+            let prompts = match input {
+                Input::Chat(conversation) => {
+                    let template = tokenizer.chat_template().map_err(template_failure)?;
+                    let offered = &conversation.tools;
+                    let plan = tools::plan(template, offered, parser)?;
+                    if let (Some(Wanted::Form(form)), true) = (&wanted, offered.is_active()) {
+                        return Err(not_with_tools(&form.path).into());
+                    }
+                    wanted = wanted.or_else(|| tools::forced(offered, plan));
+                    calls = plan.format.map(|format| CallSearch {
+                        format,
+                        names: offered.offered.iter().map(|tool| tool.name.clone()).collect(),
+                        single: !offered.parallel,
+                    });
+                    let tokens = chat(tokenizer, conversation, Some(plan), now_unix)?;
+                    vec![Tokenized { tokens, echo: String::new(), scored_echo: None }]
+                }
+                Input::Prompts(prompts) => {
+                    let plain = |prompt| plain(tokenizer, prompt, echo);
+                    prompts.into_iter().map(plain).collect::<Result<_, _>>()?
+                }
+            };
+            let compile = |wanted: &Wanted| structures.compile(tokenizer, vocab, wanted);
+            let compiled = wanted.as_ref().map(compile).transpose()?;
+            Ok(Prepared { prompts, compiled, calls })
         })
         .await
     }
@@ -153,7 +199,7 @@ impl Api {
 pub(super) async fn tokenize<T: Send + 'static>(
     places: &Arc<Semaphore>,
     serving: &Serving,
-    job: impl FnOnce(&Tokenizer) -> Result<T, Failure> + Send + 'static,
+    job: impl FnOnce(&Arc<Tokenizer>) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let place = Arc::clone(places).acquire_owned().await;
     let tokenizer = Arc::clone(&serving.tokenizer);
@@ -172,19 +218,28 @@ pub(super) async fn tokenize<T: Send + 'static>(
     }
 }
 
+/// An answer cannot both have a form and be free to call tools.
+fn not_with_tools(path: &str) -> ApiError {
+    let why = "not supported together with tools, unless tool_choice is none: the answer's form \
+               would leave no room for calls";
+    ApiError::unsupported(path, why)
+}
+
 /// Renders a conversation and tokenises it. The template writes the special tokens itself.
+/// Without a plan there are no tools.
 pub(super) fn chat(
     tokenizer: &Tokenizer,
     conversation: Conversation,
+    plan: Option<tools::Plan>,
     now_unix: f64,
 ) -> Result<Vec<TokenId>, Failure> {
-    let Conversation { messages, add_generation_prompt, template_kwargs } = conversation;
-    let options =
-        RenderOptions { add_generation_prompt, tools: None, kwargs: template_kwargs, now_unix };
-    let text = tokenizer
-        .chat_template()
-        .and_then(|template| template.render(&messages, &options))
-        .map_err(template_failure)?;
+    let Conversation { mut messages, add_generation_prompt, tools, template_kwargs } = conversation;
+    let template = tokenizer.chat_template().map_err(template_failure)?;
+    let plan = plan.unwrap_or(tools::Plan { format: None, shown: template.shows_tools() });
+    tools::adapt(&mut messages, template, &tools, plan);
+    let tools = tools::definitions(&tools, plan);
+    let options = RenderOptions { add_generation_prompt, tools, kwargs: template_kwargs, now_unix };
+    let text = template.render(&messages, &options).map_err(template_failure)?;
     encode(tokenizer, &text, false, "messages")
 }
 

@@ -14,9 +14,10 @@ use engine::Outcome;
 use futures_util::stream;
 use protocol::{
     ChatChoice, ChatChunkChoice, ChatLogprobs, ChatTokenLogprob, ChatTopLogprob, CompletionChoice,
-    CompletionLogprobs, Envelope, FinishReason, ResponseMessage, SSE_DONE, TopLogprobs, UsageField,
-    sse_event,
+    CompletionLogprobs, DeltaCall, Envelope, FinishReason, ResponseCall, ResponseMessage, SSE_DONE,
+    TopLogprobs, UsageField, sse_event,
 };
+use tokenizer::ToolCall;
 
 use super::error::Failure;
 use super::json;
@@ -79,8 +80,9 @@ fn failure_of(event: &Event) -> Option<Failure> {
     }
 }
 
-const fn finish_reason(outcome: &Outcome) -> Option<FinishReason> {
-    match outcome {
+const fn finish_reason(end: &End) -> Option<FinishReason> {
+    match end.outcome {
+        Outcome::Stop if end.tool_calls => Some(FinishReason::ToolCalls),
         Outcome::Stop => Some(FinishReason::Stop),
         Outcome::Length => Some(FinishReason::Length),
         Outcome::Aborted(_) | Outcome::Rejected(_) | Outcome::Error(_) => None,
@@ -107,24 +109,35 @@ async fn whole(accepted: &mut Accepted) -> Result<Response, Failure> {
             let choice = |(index, end): (usize, Box<End>)| {
                 let mut text = mem::take(&mut echoes[index]);
                 text.push_str(&end.rest.text);
+                let finish_reason = finish_reason(&end);
                 let logprobs = completion_logprobs(end.rest.logprobs);
-                let finish_reason = finish_reason(&end.outcome);
                 CompletionChoice { index, text, logprobs, finish_reason }
             };
             let choices = ends.map(choice).collect();
             json(StatusCode::OK, &accepted.envelope.completion(choices, UsageField::Counts(usage)))
         }
         Endpoint::Chat => {
-            let choice = |(index, end): (usize, Box<End>)| ChatChoice {
-                index,
-                message: ResponseMessage::new(end.rest.text),
-                logprobs: chat_logprobs(end.rest.logprobs),
-                finish_reason: finish_reason(&end.outcome),
-            };
-            let choices = ends.map(choice).collect();
+            let envelope = &accepted.envelope;
+            let choices = ends.map(|(index, end)| chat_choice(envelope, index, *end)).collect();
             json(StatusCode::OK, &accepted.envelope.chat(choices, usage))
         }
     })
+}
+
+fn chat_choice(envelope: &Envelope, index: usize, end: End) -> ChatChoice {
+    let finish_reason = finish_reason(&end);
+    let Delta { text, calls, logprobs } = end.rest;
+    let calls = calls.into_iter().enumerate();
+    let calls = calls.map(|(at, call)| response_call(envelope, index, at, call)).collect();
+    let message = ResponseMessage::new(text, calls);
+    ChatChoice { index, message, logprobs: chat_logprobs(logprobs), finish_reason }
+}
+
+/// A call with an identifier that no other call has: the response's, the choice's and its own.
+fn response_call(envelope: &Envelope, choice: usize, at: usize, call: ToolCall) -> ResponseCall {
+    let unique = envelope.id.rsplit('-').next().unwrap_or_default();
+    let id = format!("call_{unique}{choice:02x}{at:02x}");
+    ResponseCall::new(id, call.name, call.arguments)
 }
 
 /// Log-probabilities of whole answers are null unless they were asked for; then there is at least
@@ -164,7 +177,8 @@ fn chat_logprobs(tokens: Vec<TokenLogprob>) -> Option<ChatLogprobs> {
 }
 
 fn streamed(accepted: Accepted, first: Event) -> Response {
-    let mut events = Events { accepted, first: Some(first), ended: false };
+    let called = vec![0; accepted.echoes.len()];
+    let mut events = Events { accepted, first: Some(first), called, ended: false };
     let head = events.head();
     let state = (Some(head), events);
     let body = stream::unfold(state, |(head, mut events)| async move {
@@ -190,6 +204,8 @@ fn streamed(accepted: Accepted, first: Event) -> Response {
 struct Events {
     accepted: Accepted,
     first: Option<Event>,
+    /// Calls of each choice so far.
+    called: Vec<usize>,
     /// The last event was written: the end, or an error.
     ended: bool,
 }
@@ -260,11 +276,12 @@ impl Events {
 
     fn write(&mut self, event: Event, text: &mut String) {
         let index = event.choice;
-        let (Delta { text: new, logprobs }, reason) = match event.news {
+        let (Delta { text: new, calls, logprobs }, reason) = match event.news {
             News::Delta(delta) => (delta, None),
             News::End(end) => {
                 self.accepted.tally.add(index, &end);
-                (end.rest, finish_reason(&end.outcome))
+                let reason = finish_reason(&end);
+                (end.rest, reason)
             }
         };
         match self.accepted.endpoint {
@@ -276,11 +293,26 @@ impl Events {
                     let delta = protocol::Delta::text(new);
                     text.push_str(&self.chat(index, delta, chat_logprobs(logprobs), None));
                 }
+                if !calls.is_empty() {
+                    let delta = self.calls(index, calls);
+                    text.push_str(&self.chat(index, delta, None, None));
+                }
                 if reason.is_some() {
                     text.push_str(&self.chat(index, protocol::Delta::empty(), None, reason));
                 }
             }
         }
+    }
+
+    fn calls(&mut self, choice: usize, calls: Vec<ToolCall>) -> protocol::Delta {
+        let first = self.called[choice];
+        self.called[choice] += calls.len();
+        let envelope = &self.accepted.envelope;
+        let numbered = (first..).zip(calls).map(|(index, call)| DeltaCall {
+            index,
+            call: response_call(envelope, choice, index, call),
+        });
+        protocol::Delta::calls(numbered.collect())
     }
 
     fn completion(

@@ -6,7 +6,8 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use protocol::{
-    ApiError, DetokenizeParams, DetokenizeResponse, TokenizeInput, TokenizeParams, TokenizeResponse,
+    ApiError, DetokenizeParams, DetokenizeResponse, TokenizeInput, TokenizeParams,
+    TokenizeResponse, Tools,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -62,9 +63,10 @@ pub(super) async fn tokenize(
                 prompt::encode(tokenizer, &text, params.add_special_tokens, "prompt")?
             }
             TokenizeInput::Chat { messages, add_generation_prompt, template_kwargs } => {
+                let tools = Tools::default();
                 let conversation =
-                    Conversation { messages, add_generation_prompt, template_kwargs };
-                prompt::chat(tokenizer, conversation, now_unix)?
+                    Conversation { messages, add_generation_prompt, tools, template_kwargs };
+                prompt::chat(tokenizer, conversation, None, now_unix)?
             }
         };
         let texts = || tokens.iter().map(|token| tokenizer.token_text(*token)).collect();

@@ -52,6 +52,7 @@ mod tests {
         let end = |generated_tokens, cached_tokens| End {
             rest: Delta::default(),
             outcome: Outcome::Length,
+            tool_calls: false,
             generated_tokens,
             cached_tokens,
         };

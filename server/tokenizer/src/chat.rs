@@ -3,6 +3,7 @@
 //! Renders a conversation to text. It knows no roles and checks no messages, and reads no clock.
 
 mod functions;
+mod probe;
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -14,6 +15,9 @@ use serde::Serialize;
 
 use crate::error::TemplateError;
 use crate::tokenizer::{SpecialToken, SpecialTokens};
+use crate::tools::ToolFormat;
+
+pub use probe::Arguments;
 
 const NAME: &str = "chat_template";
 
@@ -34,6 +38,9 @@ pub struct RenderOptions {
 pub struct ChatTemplate {
     env: Environment<'static>,
     special: BTreeMap<&'static str, Value>,
+    format: Option<ToolFormat>,
+    tools: bool,
+    arguments: Arguments,
 }
 
 impl ChatTemplate {
@@ -64,7 +71,34 @@ impl ChatTemplate {
             .into_iter()
             .filter_map(|(name, token)| Some((name, token.as_ref().map(text)?)))
             .collect();
-        Ok(Self { env, special })
+        let mut template = Self {
+            env,
+            special,
+            format: ToolFormat::of_template(source),
+            tools: false,
+            arguments: Arguments::Object,
+        };
+        template.tools = probe::shows_tools(&template);
+        template.arguments = probe::arguments(&template);
+        Ok(template)
+    }
+
+    /// Whether the prompt shows the model the tools of a request: found out by rendering one.
+    #[must_use]
+    pub const fn shows_tools(&self) -> bool {
+        self.tools
+    }
+
+    /// The form in which the template takes the arguments of past calls.
+    #[must_use]
+    pub const fn arguments(&self) -> Arguments {
+        self.arguments
+    }
+
+    /// The format in which the template writes calls, where it is a known one.
+    #[must_use]
+    pub const fn tool_format(&self) -> Option<ToolFormat> {
+        self.format
     }
 
     /// The prompt for a conversation. `messages` serialize to the objects the template walks.

@@ -17,13 +17,21 @@ use crate::pieces::{Kind, Pieces};
 pub struct StreamDecoder {
     pieces: Arc<Pieces>,
     skip_special: bool,
+    /// Special tokens that are shown all the same.
+    shown: Vec<TokenId>,
     /// The start of an incomplete character: at most 3 bytes.
     held: Vec<u8>,
 }
 
 impl StreamDecoder {
     pub(crate) fn new(pieces: Arc<Pieces>, skip_special: bool) -> Self {
-        Self { pieces, skip_special, held: Vec::new() }
+        Self { pieces, skip_special, shown: Vec::new(), held: Vec::new() }
+    }
+
+    /// Shows these tokens even where special tokens are skipped.
+    #[must_use]
+    pub fn showing(self, shown: Vec<TokenId>) -> Self {
+        Self { shown, ..self }
     }
 
     /// The text that `token` completes; often empty. An id that no token has adds nothing: a
@@ -36,7 +44,10 @@ impl StreamDecoder {
 
     /// Like [`push`](Self::push), appending to `text`.
     pub fn push_to(&mut self, token: TokenId, text: &mut String) {
-        if self.skip_special && self.pieces.kind(token) == Some(Kind::Special) {
+        if self.skip_special
+            && self.pieces.kind(token) == Some(Kind::Special)
+            && !self.shown.contains(&token)
+        {
             return;
         }
         let Some(bytes) = self.pieces.bytes(token) else { return };

@@ -121,6 +121,13 @@ impl Tokenizer {
         StreamDecoder::new(Arc::clone(&self.pieces), skip_special)
     }
 
+    /// The special tokens with one of these texts.
+    #[must_use]
+    pub fn special_ids(&self, texts: &[&str]) -> Vec<TokenId> {
+        let id = |text: &&str| self.encoder.token_to_id(text).map(TokenId);
+        texts.iter().filter_map(id).filter(|id| self.is_special(*id)).collect()
+    }
+
     /// Ids are below this number; some of them may belong to no token.
     #[must_use]
     pub fn vocab_size(&self) -> usize {

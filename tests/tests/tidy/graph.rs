@@ -21,11 +21,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("engine", &["admission", "kv-cache", "memory-pool", "model", "types"]),
     ("tokenizer", &["types"]),
     ("protocol", &["types"]),
+    ("grammar", &["model", "tokenizer", "types"]),
     (
         "server",
         &[
             "admission",
             "engine",
+            "grammar",
             "kernels",
             "kv-cache",
             "memory-pool",

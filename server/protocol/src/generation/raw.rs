@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use types::{Priority, TokenId};
 
 use super::{
@@ -15,8 +15,6 @@ use crate::Limits;
 use crate::error::ApiError;
 use crate::parse::{Float, Int, Object};
 use crate::prompt;
-
-const LATER: &str = "this value is not supported yet";
 
 /// The fields as sent.
 #[derive(Debug, Default, Deserialize)]
@@ -41,11 +39,6 @@ pub(crate) struct RawGeneration {
     logit_bias: Option<Object<BTreeMap<String, Float>>>,
     stream: Option<bool>,
     stream_options: Option<Object<StreamOptions>>,
-    guided_json: Option<IgnoredAny>,
-    guided_regex: Option<IgnoredAny>,
-    guided_choice: Option<IgnoredAny>,
-    guided_grammar: Option<IgnoredAny>,
-    structured_outputs: Option<IgnoredAny>,
     priority: Option<Int>,
     cache_salt: Option<String>,
     /// Nothing but the prompt may be wanted back.
@@ -99,7 +92,6 @@ impl RawGeneration {
         max_tokens_default: Option<usize>,
         logprobs: Option<u8>,
     ) -> Result<Generation, ApiError> {
-        self.refuse_later_features()?;
         let temperature =
             self.temperature.map_or(Ok(1.0), |t| float("temperature", t, 0.0, 2.0))?;
         let top_p = self.top_p.map_or(Ok(1.0), |p| float("top_p", p, 0.0, 1.0))?;
@@ -171,21 +163,6 @@ impl RawGeneration {
             return Ok(Some(0));
         }
         positive(name, most, usize::MAX).map(Some)
-    }
-
-    /// Parameters that would change the answer and are not implemented are refused.
-    fn refuse_later_features(&self) -> Result<(), ApiError> {
-        let guided = [
-            ("guided_json", &self.guided_json),
-            ("guided_regex", &self.guided_regex),
-            ("guided_choice", &self.guided_choice),
-            ("guided_grammar", &self.guided_grammar),
-            ("structured_outputs", &self.structured_outputs),
-        ];
-        match guided.iter().find(|(_, value)| value.is_some()) {
-            Some((name, _)) => Err(ApiError::unsupported(name, LATER)),
-            None => Ok(()),
-        }
     }
 }
 

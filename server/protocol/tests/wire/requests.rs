@@ -82,7 +82,6 @@ fn what_clients_send_unasked_is_accepted() {
     });
     assert!(completion(extra.clone()).is_ok_and(|params| params.generation.ignore_eos));
     assert!(chat(extra).is_ok());
-    assert!(chat(json!({"tool_choice": "none", "tools": [{"type": "function"}]})).is_ok());
     assert!(
         chat(json!({"stream": true, "stream_options": {"include_usage": true}}))
             .is_ok_and(|params| params.generation.include_usage)
@@ -158,8 +157,6 @@ fn stop_strings_are_bounded() {
 
 #[test]
 fn what_is_not_implemented_is_refused_and_not_ignored() {
-    let later = "not supported yet";
-    refused(&json!({"guided_regex": "a+"}), "guided_regex", later);
     refused(&json!({"best_of": 3}), "best_of", "3 is not n, which is 1");
     assert!(completion(json!({"echo": true})).is_ok_and(|params| params.echo));
     refused_as(&completion(json!({"suffix": "x"})).expect_err("refused"), "suffix", "inserting");
@@ -169,19 +166,11 @@ fn what_is_not_implemented_is_refused_and_not_ignored() {
         refused_as(&error, param, "supported");
         assert_eq!(error.code, Some("unsupported_parameter"));
     };
-    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
-    refused(json!({"tools": tools}), "tools");
-    refused(json!({"tools": tools, "tool_choice": "auto"}), "tools");
-    refused(json!({"tools": tools, "tool_choice": {"type": "function"}}), "tool_choice");
-    refused(json!({"tool_choice": "required"}), "tool_choice");
     refused(json!({"functions": [{"name": "f"}]}), "functions");
-    refused(json!({"response_format": {"type": "json_object"}}), "response_format");
-    refused(json!({"response_format": {"type": "json_schema"}}), "response_format");
+    refused(json!({"function_call": {"name": "f"}}), "function_call");
     refused(json!({"continue_final_message": true}), "continue_final_message");
     let template = chat(json!({"chat_template": "{{ x }}"})).expect_err("refused");
     refused_as(&template, "chat_template", "own template");
-    let format = chat(json!({"response_format": {}})).expect_err("refused");
-    refused_as(&format, "response_format.type", "required");
 }
 
 #[test]
@@ -240,7 +229,7 @@ fn messages_of_every_shape() {
     let messages = json!([
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": parts, "name": "Ann"},
-        {"role": "assistant", "content": null, "tool_calls": [{"id": "1"}], "refusal": null},
+        {"role": "assistant", "content": null, "refusal": null},
         {"role": "tool", "content": "5", "tool_call_id": "1"},
         {"role": "assistant", "content": "ok", "tool_calls": []},
     ]);
@@ -248,7 +237,7 @@ fn messages_of_every_shape() {
     let expect = json!([
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Tell me more.", "name": "Ann"},
-        {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]},
+        {"role": "assistant", "content": ""},
         {"role": "tool", "content": "5", "tool_call_id": "1"},
         {"role": "assistant", "content": "ok"},
     ]);

@@ -88,7 +88,7 @@ fn logprobs_of_completions() {
 fn a_chat_answer() {
     let choice = ChatChoice {
         index: 0,
-        message: ResponseMessage::new("Hello".to_owned()),
+        message: ResponseMessage::new("Hello".to_owned(), Vec::new()),
         logprobs: None,
         finish_reason: Some(FinishReason::Stop),
     };

@@ -144,6 +144,24 @@ pub enum ToolCallParser {
     DeepseekV31,
 }
 
+/// Whether what was computed is kept for requests with the same beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrefixCache {
+    /// Keep it while nobody else needs the room.
+    On,
+    /// Compute every prompt whole.
+    Off,
+}
+
+/// Who shares what is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrefixCacheScope {
+    /// Requests of the same tenant; those without a tenant are one.
+    Tenant,
+    /// All requests: a tenant can find out, by timing, what others asked.
+    Server,
+}
+
 /// Whether metrics are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Metrics {
@@ -288,6 +306,14 @@ pub struct LoadSettings {
     /// Tokens of one prompt computed in one step; by default what a step can hold.
     #[arg(long, value_name = "N", env = "SIGHTLINE_PREFILL_CHUNK")]
     pub prefill_chunk: Option<usize>,
+    /// Whether the KV of prompts and answers is kept for later requests that begin the same.
+    #[arg(long, value_enum, default_value_t = PrefixCache::On, env = "SIGHTLINE_PREFIX_CACHE")]
+    pub prefix_cache: PrefixCache,
+    /// Who shares it: the requests of one tenant, or all. `cache_salt` in a request separates in
+    /// both cases.
+    #[arg(long, value_enum, default_value_t = PrefixCacheScope::Tenant)]
+    #[arg(env = "SIGHTLINE_PREFIX_CACHE_SCOPE")]
+    pub prefix_cache_scope: PrefixCacheScope,
     /// Longest prompt and answer together; by default what the model and the pool can hold.
     #[arg(long, value_name = "TOKENS", env = "SIGHTLINE_MAX_CONTEXT")]
     pub max_context: Option<usize>,

@@ -9,7 +9,7 @@ pub mod sink;
 use std::sync::Arc;
 
 use admission::QueuePermit;
-use engine::{AbortReason, Handle, Submission, SubmitError};
+use engine::{AbortReason, Handle, Namespace, Submission, SubmitError};
 use model::SamplingParams;
 use tokenizer::Tokenizer;
 use tokio::sync::mpsc;
@@ -53,6 +53,8 @@ pub struct Common {
     pub calls: Option<CallSearch>,
     /// Whose it is.
     pub tenant: Option<Arc<str>>,
+    /// With whom it may share cached pages.
+    pub namespace: Namespace,
     /// Whether it is sent token by token.
     pub streaming: bool,
     /// When the request arrived.
@@ -109,6 +111,7 @@ impl Generation {
                 permit,
                 prompt,
                 tenant: common.tenant.clone(),
+                namespace: common.namespace.clone(),
                 prompt_logprobs,
                 sampling,
                 constraint,

@@ -36,7 +36,7 @@ use tokenizer::Tokenizer;
 use tokio::sync::Semaphore;
 use types::{Clock, RequestId};
 
-use crate::cli::ToolCallParser;
+use crate::cli::{PrefixCacheScope, ToolCallParser};
 use crate::config::Resolved;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::probes;
@@ -77,6 +77,7 @@ pub struct Api {
     max_unsent: usize,
     /// Most choices of one request that can ever be admitted together; 0: no limit.
     max_waiting: usize,
+    cache_scope: PrefixCacheScope,
     created: u64,
     serving: OnceLock<Serving>,
     tool_call_parser: ToolCallParser,
@@ -112,6 +113,7 @@ impl Api {
             },
             max_unsent: settings.max_unsent_tokens,
             max_waiting: settings.load.max_queued_requests,
+            cache_scope: settings.load.prefix_cache_scope,
             created: clock.unix_seconds(clock.now()) as u64,
             serving: OnceLock::new(),
             tool_call_parser: settings.tool_call_parser,

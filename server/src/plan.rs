@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use types::Bytes;
 
@@ -65,6 +66,8 @@ fn values(resolved: &Resolved) -> Vec<(&'static str, String)> {
         ("e2e-objective", load.e2e_objective.to_string()),
         ("max-batch-tokens", load.max_batch_tokens.to_string()),
         ("prefill-chunk", resolved.prefill_chunk.to_string()),
+        ("prefix-cache", spelled(load.prefix_cache)),
+        ("prefix-cache-scope", spelled(load.prefix_cache_scope)),
         ("max-context", resolved.max_context.to_string()),
         ("threads", resolved.threads.to_string()),
         ("http-threads", machine.http_threads.to_string()),
@@ -73,6 +76,11 @@ fn values(resolved: &Resolved) -> Vec<(&'static str, String)> {
         ("page-tokens", machine.page_tokens.to_string()),
         ("kv-pool-bytes", ByteSize(pool).to_string()),
     ]
+}
+
+/// A choice as it is given on the command line.
+fn spelled(choice: impl ValueEnum) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn text(resolved: Option<&Resolved>, findings: &Findings) -> String {

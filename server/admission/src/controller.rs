@@ -201,22 +201,24 @@ impl AdmissionController {
         rank: Rank,
         priority: Priority,
         tokens: u64,
+        cached: u64,
         now: Time,
     ) -> Result<(), Rejected> {
+        let uncached = tokens.saturating_sub(cached);
         let mut state = self.lock();
         if let Some(refusal) = state.places.evicted(rank) {
             return Err(refusal);
         }
         // As one that comes now: having arrived a little earlier is no reason to evict an equal.
         let newcomer = Rank::new(now, priority, u64::MAX);
-        if let Some((refusal, excess)) = state.tokens_lacked(tokens, now) {
+        if let Some((refusal, excess)) = state.tokens_lacked(uncached, now) {
             let lack = Lack { places: 0, tokens: excess };
             state.make_room(newcomer, lack, now).ok_or(refusal)?;
         }
         let place = state.places.get_mut(rank).expect("a live permit has a place");
-        (place.pending, place.uncached) = (tokens, tokens);
+        (place.pending, place.uncached) = (tokens, uncached);
         state.pending += tokens;
-        state.uncached += tokens;
+        state.uncached += uncached;
         Ok(())
     }
 
@@ -285,6 +287,14 @@ impl AdmissionController {
         state.pending -= tokens;
         state.uncached -= tokens;
         state.started -= tokens;
+    }
+
+    /// A debt of `before` tokens turns out to be one of `after`.
+    pub(crate) fn correct_debt(&self, before: u64, after: u64) {
+        let mut state = self.lock();
+        state.pending = state.pending - before + after;
+        state.uncached = state.uncached - before + after;
+        state.started = state.started - before + after;
     }
 
     /// No method leaves the state half changed, so a panic elsewhere does not spoil it.

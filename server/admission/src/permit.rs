@@ -44,10 +44,22 @@ impl QueuePermit {
     ///
     /// # Panics
     /// When the permit was charged before.
-    pub fn charge(mut self, tokens: u64, now: Time) -> Result<Self, Rejected> {
+    pub fn charge(self, tokens: u64, now: Time) -> Result<Self, Rejected> {
+        self.charge_cached(tokens, 0, now)
+    }
+
+    /// As [`charge`](Self::charge) for a prompt of which `cached` tokens are known to be cached:
+    /// only the others count against the bounds.
+    ///
+    /// # Errors
+    /// As for [`charge`](Self::charge).
+    ///
+    /// # Panics
+    /// As for [`charge`](Self::charge).
+    pub fn charge_cached(mut self, tokens: u64, cached: u64, now: Time) -> Result<Self, Rejected> {
         assert_eq!(self.tokens, 0, "a permit is charged once");
-        self.controller.charge(self.rank, self.priority, tokens, now)?;
-        self.tokens = tokens;
+        self.controller.charge(self.rank, self.priority, tokens, cached, now)?;
+        (self.tokens, self.cached) = (tokens, cached.min(tokens));
         Ok(self)
     }
 
@@ -106,6 +118,12 @@ impl QueuePermit {
     pub const fn tokens(&self) -> u64 {
         self.tokens
     }
+
+    /// Of the tokens charged, those known to be cached.
+    #[must_use]
+    pub const fn cached(&self) -> u64 {
+        self.cached
+    }
 }
 
 impl Drop for QueuePermit {
@@ -137,6 +155,12 @@ impl PrefillDebt {
         let paid = tokens.min(self.rest);
         self.rest -= paid;
         self.controller.pay_debt(paid);
+    }
+
+    /// So many tokens are left to compute, because more or fewer were cached than was known.
+    pub fn correct(&mut self, rest: u64) {
+        self.controller.correct_debt(self.rest, rest);
+        self.rest = rest;
     }
 
     /// Tokens still to be computed.

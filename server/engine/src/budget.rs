@@ -59,9 +59,16 @@ impl TokenBudget {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageReserve {
     pages: Vec<usize>,
+    /// Most prompt tokens of one request in one step, which bounds what it holds in a window pool.
+    chunk: usize,
 }
 
 impl PageReserve {
+    /// For steps with chunks of at most `chunk` tokens.
+    pub(crate) const fn new(chunk: usize) -> Self {
+        Self { pages: Vec::new(), chunk }
+    }
+
     /// Nothing reserved; keeps its memory.
     pub(crate) fn reset(&mut self, pools: &PoolSet) {
         self.pages.clear();
@@ -70,20 +77,21 @@ impl PageReserve {
 
     /// Reserves what `request` lacks of the pages for its present tokens, and one page to grow.
     pub(crate) fn add(&mut self, request: &Request, pools: &PoolSet) {
-        for (reserved, spec) in self.pages.iter_mut().zip(pools.specs()) {
-            *reserved += share(request, spec);
+        for ((reserved, spec), index) in self.pages.iter_mut().zip(pools.specs()).zip(0..) {
+            *reserved += share(request, spec, PoolId(index), self.chunk);
         }
     }
 
     /// Takes back what [`add`](Self::add) would reserve now.
     pub(crate) fn remove(&mut self, request: &Request, pools: &PoolSet) {
-        for (reserved, spec) in self.pages.iter_mut().zip(pools.specs()) {
-            *reserved -= share(request, spec);
+        for ((reserved, spec), index) in self.pages.iter_mut().zip(pools.specs()).zip(0..) {
+            *reserved -= share(request, spec, PoolId(index), self.chunk);
         }
     }
 
     /// Would every pool have room for all of `request`'s present tokens beside the reserve, if the
-    /// requests behind `gain` were gone?
+    /// requests behind `gain` were gone? Pages that are only cached count as free: `request` takes
+    /// those that are its own, and others make room.
     pub(crate) fn leaves_room_for(
         &self,
         request: &Request,
@@ -92,28 +100,47 @@ impl PageReserve {
     ) -> bool {
         self.pages.iter().zip(pools.specs()).zip(0..).all(|((reserved, spec), index)| {
             let gained = gain.pages.get(usize::from(index)).copied().unwrap_or(0);
-            let wanted = spec.pages_for(request.tokens.len());
+            let wanted = spec.pages_at_most(request.tokens.len(), self.chunk);
             reserved + wanted <= pools.available(PoolId(index)) + gained
         })
     }
+
+    /// As [`leaves_room_for`](Self::leaves_room_for) while everybody stays: then `request` needs no
+    /// room for pages that others hold and it would share.
+    pub(crate) fn has_room_for(&self, request: &Request, pools: &PoolSet) -> bool {
+        let short = |credit: usize| {
+            self.pages.iter().zip(pools.specs()).zip(0..).any(|((reserved, spec), index)| {
+                let credit = if spec.window.is_none() { credit } else { 0 };
+                let wanted = spec.pages_at_most(request.tokens.len(), self.chunk);
+                reserved + wanted - credit > pools.available(PoolId(index))
+            })
+        };
+        // Looking for them costs a walk over the prompt, so only where it matters.
+        !short(0) || (pools.is_enabled() && !short(request.pages_held_by_others(pools)))
+    }
 }
 
-/// What a running request holds back of a pool.
-fn share(request: &Request, spec: &PoolSpec) -> usize {
-    let covered = request.table.tokens();
-    spec.pages_for(request.tokens.len()) - spec.pages_for(covered) + 1
+/// What a running request holds back of a pool: the pages that it lacks for its present tokens, and
+/// one to grow.
+fn share(request: &Request, spec: &PoolSpec, pool: PoolId, chunk: usize) -> usize {
+    let tokens = request.tokens.len();
+    let lacks = spec.pages_for(tokens) - spec.pages_for(request.table.tokens());
+    let held = request.table.pages(pool).1.len();
+    lacks.min(spec.pages_at_most(tokens, chunk).saturating_sub(held)) + 1
 }
 
-/// The pages, per pool, that would be there for others without some running requests: what they
-/// hold, and what is reserved for them. Empty is nothing.
+/// The pages, per pool, that would be there for others without some running requests: what each
+/// holds alone, and what is reserved for it. Empty is nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageGain {
     pages: Vec<usize>,
+    chunk: usize,
 }
 
 impl PageGain {
     /// Nothing; keeps its memory.
-    pub(crate) fn clear(&mut self, pools: &PoolSet) {
+    pub(crate) fn clear(&mut self, reserve: &PageReserve, pools: &PoolSet) {
+        self.chunk = reserve.chunk;
         self.pages.clear();
         self.pages.resize(pools.specs().len(), 0);
     }
@@ -121,16 +148,20 @@ impl PageGain {
     /// Without `request` too.
     pub(crate) fn add(&mut self, request: &Request, pools: &PoolSet) {
         for ((gain, spec), index) in self.pages.iter_mut().zip(pools.specs()).zip(0..) {
-            *gain += request.table.pages(PoolId(index)).1.len() + share(request, spec);
+            *gain += gained(request, spec, PoolId(index), self.chunk);
         }
     }
 
     /// With `request` again.
     pub(crate) fn remove(&mut self, request: &Request, pools: &PoolSet) {
         for ((gain, spec), index) in self.pages.iter_mut().zip(pools.specs()).zip(0..) {
-            *gain -= request.table.pages(PoolId(index)).1.len() + share(request, spec);
+            *gain -= gained(request, spec, PoolId(index), self.chunk);
         }
     }
+}
+
+fn gained(request: &Request, spec: &PoolSpec, pool: PoolId, chunk: usize) -> usize {
+    request.table.exclusive_pages(pool) + share(request, spec, pool, chunk)
 }
 
 #[cfg(test)]

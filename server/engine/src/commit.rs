@@ -87,7 +87,12 @@ impl Core {
             let told = request.score_prompt(&self.logits, first, row.logits_rows, &mut self.scorer);
             match told {
                 Ok(verdict) => outcome_of(verdict, Stage::Prefill),
-                Err(error) => Some(Outcome::Error(error)),
+                Err(error) => {
+                    if matches!(error, RequestError::Model(_)) {
+                        self.scheduler.pools.flush();
+                    }
+                    Some(Outcome::Error(error))
+                }
             }
         } else {
             None
@@ -111,6 +116,10 @@ impl Core {
         let sampled = match chosen {
             Ok(sampled) => sampled,
             Err(error) => {
+                if matches!(error, RunError::NonFinite { .. }) {
+                    // The rows behind it may be the cause, and cached they would spoil others.
+                    self.scheduler.pools.flush();
+                }
                 let error = RequestError::Model(error.to_string());
                 return self.end(id, |_| Outcome::Error(error));
             }
@@ -166,6 +175,7 @@ impl Core {
             requests: self.plan.rows.len(),
             tokens: self.plan.batch.tokens.len(),
             prompt_tokens: self.report.prompt_tokens,
+            cached_tokens: self.plan.cached_tokens,
             recomputed_tokens: self.report.recomputed_tokens,
             generated_tokens: self.report.generated_tokens,
             preemptions: self.plan.preemptions,

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use kv_cache::{PoolSet, PoolSpec};
 use model::ModelSpec;
+use types::{Bytes, Pages};
 
 /// Bounds of the engine. Every field is a hard limit, none is a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub struct EngineConfig {
     pub pool_pages: Vec<usize>,
     /// Most submissions that may lie between the front door and the engine's next step.
     pub max_submissions: usize,
+    /// Whether pages stay cached for requests with the same beginning.
+    pub prefix_cache: bool,
     /// Who runs before whom, and for how long.
     pub scheduling: Scheduling,
     /// Start of the randomness of requests that bring no seed.
@@ -73,6 +77,12 @@ pub enum ConfigError {
         /// Pools of the model.
         pools: usize,
     },
+    /// The model's pools do not fit the prefix cache.
+    #[error(
+        "the prefix cache needs KV pools with pages of equal length, one of them without a window; \
+         switch it off for this model"
+    )]
+    Uncacheable,
     /// The model declares no KV pool, or one with empty pages.
     #[error("the model declares no usable KV pool")]
     NoPool,
@@ -107,15 +117,39 @@ impl EngineConfig {
         if given != pools {
             return Err(ConfigError::PoolCount { given, pools });
         }
+        if self.prefix_cache && !PoolSet::can_cache(&self.pools(spec)) {
+            return Err(ConfigError::Uncacheable);
+        }
         Ok(())
     }
 
     /// The most tokens, prompt and answer together, that one request may ever have.
     #[must_use]
     pub fn max_request_tokens(&self, spec: &ModelSpec) -> usize {
-        let pools = spec.pools.iter().zip(&self.pool_pages);
-        let held = pools.map(|(pool, pages)| pool.page_tokens.saturating_mul(*pages));
+        let pools = self.pools(spec);
+        let held = pools.iter().map(|pool| {
+            let pages = usize::try_from(pool.capacity.0).unwrap_or(usize::MAX);
+            // A window pool that holds a window and a chunk holds requests of any length.
+            if pool.pages_at_most(spec.max_context, self.prefill_chunk) <= pages {
+                spec.max_context
+            } else {
+                pool.page_tokens.saturating_mul(pages)
+            }
+        });
         held.chain([spec.max_context]).min().unwrap_or(0)
+    }
+
+    /// The pools of a model of `spec` with these page counts.
+    pub(crate) fn pools(&self, spec: &ModelSpec) -> Vec<PoolSpec> {
+        let pools = spec.pools.iter().zip(&self.pool_pages);
+        let spec = |(pool, pages): (&model::PoolSpec, &usize)| PoolSpec {
+            name: pool.name,
+            page_tokens: pool.page_tokens,
+            page_bytes: Bytes(pool.page_bytes),
+            capacity: Pages(*pages as u64),
+            window: pool.window,
+        };
+        pools.map(spec).collect()
     }
 }
 
@@ -133,6 +167,7 @@ mod tests {
             prefill_chunk: 1,
             pool_pages: vec![2],
             max_submissions: 1,
+            prefix_cache: true,
             scheduling: Scheduling::default(),
             seed: 0,
         };

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use admission::AdmissionController;
-use types::{RequestId, Time};
+use kv_cache::{Namespace, PoolSet};
+use types::{RequestId, Time, TokenId};
 
 use crate::event::AbortReason;
 use crate::mailbox::Mailbox;
@@ -94,6 +95,7 @@ pub struct Handle {
     owner: Arc<Owner>,
     shared: Arc<Shared>,
     admission: Arc<AdmissionController>,
+    pools: PoolSet,
 }
 
 impl Handle {
@@ -101,8 +103,9 @@ impl Handle {
         mailbox: Arc<Mailbox>,
         shared: Arc<Shared>,
         admission: Arc<AdmissionController>,
+        pools: PoolSet,
     ) -> Self {
-        Self { owner: Arc::new(Owner { mailbox }), shared, admission }
+        Self { owner: Arc::new(Owner { mailbox }), shared, admission, pools }
     }
 
     /// Hands a request over. From here on its sink hears exactly one end.
@@ -146,6 +149,15 @@ impl Handle {
     #[must_use]
     pub fn max_request_tokens(&self) -> usize {
         self.shared.max_request_tokens
+    }
+
+    /// Tokens of `prompt` that are cached now, for [`QueuePermit::charge_cached`]. Changes nothing;
+    /// they may be gone, or more, when the request starts.
+    ///
+    /// [`QueuePermit::charge_cached`]: admission::QueuePermit::charge_cached
+    #[must_use]
+    pub fn cached_prefix(&self, namespace: &Namespace, prompt: &[TokenId]) -> usize {
+        self.pools.cached_prefix(namespace, prompt).tokens
     }
 
     /// Whether a request of so many tokens, prompt and answer together, can ever run.

@@ -37,6 +37,8 @@ mod time;
 mod waiting;
 
 #[cfg(test)]
+mod cache_test;
+#[cfg(test)]
 mod sim_test;
 #[cfg(test)]
 mod testing;
@@ -46,7 +48,7 @@ mod tests;
 pub use config::{ConfigError, EngineConfig, Scheduling};
 pub use event::{AbortReason, Initiator};
 pub use handle::{Handle, SubmitError, SubmitRefused};
-pub use kv_cache::PoolStats;
+pub use kv_cache::{Namespace, PoolStats};
 pub use output::{
     Abort, Finish, Outcome, PromptLogprob, RequestEnd, RequestError, Sink, Stage, Timings,
     TokenEvent, TtftPhases, Verdict,

@@ -15,17 +15,11 @@ pub(crate) struct Preemptor {
     threshold: u32,
     victims: Vec<Rank>,
     gain: PageGain,
-    nothing: PageGain,
 }
 
 impl Preemptor {
     pub(crate) fn new(threshold: u32) -> Self {
         Self { threshold, ..Self::default() }
-    }
-
-    /// What is gained when nobody goes.
-    pub(crate) const fn no_gain(&self) -> &PageGain {
-        &self.nothing
     }
 
     /// Whom the last choice fell on, the worst first.
@@ -48,7 +42,7 @@ impl Preemptor {
         pools: &PoolSet,
     ) -> bool {
         self.victims.clear();
-        self.gain.clear(pools);
+        self.gain.clear(reserve, pools);
         if self.threshold == 0 {
             return false;
         }

@@ -7,9 +7,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use admission::AdmissionController;
-use kv_cache::{CacheOptions, PoolSet, PoolSpec};
+use kv_cache::{CacheOptions, PoolSet};
 use model::{Batch, Logits, ModelRunner, ModelSpec, PageList, RunError};
-use types::{Bytes, Clock, PageId, Pages, TokenId};
+use types::{Clock, PageId, TokenId};
 
 use crate::config::{ConfigError, EngineConfig};
 use crate::handle::Handle;
@@ -152,15 +152,8 @@ impl Prepared {
         observer: Box<dyn Observer>,
         time: Box<dyn TimeSource>,
     ) -> (Core, Handle) {
-        let pools = self.runner.spec().pools.iter().zip(&self.config.pool_pages);
-        let specs = pools.map(|(pool, pages)| PoolSpec {
-            name: pool.name,
-            page_tokens: pool.page_tokens,
-            page_bytes: Bytes(pool.page_bytes),
-            capacity: Pages(*pages as u64),
-            window: pool.window,
-        });
-        let pools = PoolSet::new(specs.collect(), CacheOptions { enabled: false });
+        let specs = self.config.pools(self.runner.spec());
+        let pools = PoolSet::new(specs, CacheOptions { enabled: self.config.prefix_cache });
         Core::new(self, pools, admission, observer, time)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{Evicted, PrefillDebt, QueuePermit, Rank, Rejected};
-use kv_cache::PageTable;
+use kv_cache::{Claims, Lookup, Namespace, PageTable, PoolSet};
 use model::{Constraint, Logits, Sampler, SamplingParams, Scorer};
 use types::{RequestId, Time, TokenId};
 
@@ -24,6 +24,8 @@ pub struct Submission {
     pub prompt: Vec<TokenId>,
     /// Whose it is, for fair shares; `None` is one tenant, that of everybody without a name.
     pub tenant: Option<Arc<str>>,
+    /// With whom it may share cached pages.
+    pub namespace: Namespace,
     /// Whether its sink wants the log-probability of every token of the prompt.
     pub prompt_logprobs: bool,
     /// How its tokens are chosen.
@@ -78,6 +80,7 @@ pub(crate) struct Request {
     /// Prompt and answer.
     pub(crate) tokens: Vec<TokenId>,
     pub(crate) table: PageTable,
+    pub(crate) namespace: Namespace,
     pub(crate) sampler: Sampler,
     pub(crate) sink: Box<dyn Sink>,
     pub(crate) timings: Timings,
@@ -87,9 +90,12 @@ pub(crate) struct Request {
     streaming: bool,
     /// Tokens whose KV is in the pages.
     computed: usize,
-    /// Tokens whose KV was ever computed: what is below is recomputed.
+    /// Tokens whose KV was ever in its pages, computed or taken: what is below is recomputed.
     ever_computed: usize,
     recomputed: usize,
+    /// Prompt tokens whose KV was taken from the cache instead of being computed.
+    cached: usize,
+    was_looked_up: bool,
     preemptions: usize,
     /// The log-probabilities of the prompt, where they are wanted.
     scores: Option<Scores>,
@@ -142,6 +148,7 @@ impl Request {
             prompt_tokens: prompt.len(),
             tokens: prompt,
             table,
+            namespace: submission.namespace,
             sampler,
             sink: submission.sink,
             timings,
@@ -151,6 +158,8 @@ impl Request {
             computed: 0,
             ever_computed: 0,
             recomputed: 0,
+            cached: 0,
+            was_looked_up: false,
             preemptions: 0,
             scores,
             queued_since: tokenized,
@@ -259,7 +268,8 @@ impl Request {
         self.running_since + limit.saturating_sub(self.ran)
     }
 
-    /// Gives its pages back and waits again; what it has computed is lost.
+    /// Gives its pages back and waits again. What it has computed stays in the cache, where there
+    /// is one, until somebody needs the room.
     pub(crate) fn retract(&mut self, now: Time) {
         self.table.clear();
         self.phase = Phase::Retracted;
@@ -269,24 +279,90 @@ impl Request {
         self.queued_since = now;
     }
 
+    /// Takes back the charge of what is cached already. It may be gone when the request starts.
+    pub(crate) fn note_cached(&mut self, pools: &PoolSet) {
+        if self.scores_prompt() {
+            return;
+        }
+        let found = pools.cached_prefix(&self.namespace, &self.tokens).tokens as u64;
+        if let Phase::Waiting(permit) = &mut self.phase {
+            permit.refund_cached(found.saturating_sub(permit.cached()));
+        }
+    }
+
+    /// Of its pages, those that somebody else holds already, so that it needs no room for them.
+    pub(crate) fn pages_held_by_others(&self, pools: &PoolSet) -> usize {
+        if self.scores_prompt() {
+            return 0;
+        }
+        pools.cached_prefix(&self.namespace, &self.tokens).held_pages
+    }
+
+    /// Takes what is cached of its tokens beyond those in its pages. Returns how many prompt
+    /// tokens it has for the first time.
+    pub(crate) fn take_cached(&mut self) -> usize {
+        if self.scores_prompt() {
+            self.settle();
+            return 0;
+        }
+        let lookup = match (self.was_looked_up, self.preemptions) {
+            (false, _) => Lookup::First,
+            (true, 0) => Lookup::More,
+            (true, _) => Lookup::Again,
+        };
+        self.was_looked_up = true;
+        let attached = self.table.attach_prefix(&self.namespace, &self.tokens, lookup);
+        let prompt = self.cover(attached.saturating_sub(self.computed)).prompt;
+        self.cached += prompt;
+        self.settle();
+        prompt
+    }
+
+    /// Owes what it has left to compute of its prompt: what was thought to be cached when it came
+    /// may have gone, and more may have come.
+    fn settle(&mut self) {
+        let rest = self.uncomputed() as u64;
+        if let Phase::Prefill(Some(debt)) = &mut self.phase {
+            debt.correct(rest);
+        }
+    }
+
+    /// Whether somebody computes in this step what it would compute next. It is then better off
+    /// without: it takes the pages in the next step, and this one has tokens for others.
+    pub(crate) fn finds_claimed(&mut self, claims: &mut Claims) -> bool {
+        !claims.is_empty()
+            && !self.scores_prompt()
+            && self.table.is_claimed(&self.namespace, &self.tokens, claims)
+    }
+
+    /// Announces the pages of a slice of `len` tokens.
+    pub(crate) fn claim(&mut self, len: usize, claims: &mut Claims) {
+        self.table.claim(&self.namespace, &self.tokens, self.computed + len, claims);
+    }
+
     /// Computed tokens of prompt and answer, as a retraction would lose them.
     pub(crate) fn computed_parts(&self) -> (usize, usize) {
         let input = self.computed.min(self.prompt_tokens);
         (input, self.computed - input)
     }
 
-    /// A slice of `len` tokens ran.
+    /// A slice of `len` tokens ran; whole pages are there for others from now on.
     pub(crate) fn advance(&mut self, len: usize) -> Computed {
+        let computed = self.cover(len);
+        self.recomputed += computed.again;
+        self.settle();
+        self.table.publish(&self.namespace, &self.tokens, self.computed);
+        computed
+    }
+
+    /// So many tokens more are in its pages, computed or taken.
+    fn cover(&mut self, len: usize) -> Computed {
         let start = self.computed;
         self.computed += len;
         let again = self.ever_computed.min(self.computed).saturating_sub(start);
         let new = start + again..self.computed;
         let prompt = new.end.min(self.prompt_tokens).saturating_sub(new.start);
         self.ever_computed = self.ever_computed.max(self.computed);
-        self.recomputed += again;
-        if let Phase::Prefill(Some(debt)) = &mut self.phase {
-            debt.computed(prompt as u64);
-        }
         Computed { prompt, again }
     }
 
@@ -377,7 +453,7 @@ impl Request {
             tool_calls,
             streaming: self.streaming,
             prompt_tokens: self.prompt_tokens,
-            cached_tokens: 0,
+            cached_tokens: self.cached,
             generated_tokens: self.tokens.len() - self.prompt_tokens,
             recomputed_tokens: self.recomputed,
             preemptions: self.preemptions,

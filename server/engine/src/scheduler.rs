@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use admission::{Rank, Rejected};
-use kv_cache::PoolSet;
+use kv_cache::{Claims, PoolSet};
 use model::{Batch, PageList};
 use types::{PoolId, RequestId, Time};
 
@@ -53,6 +53,8 @@ pub(crate) struct StepPlan {
     pub(crate) rows: Vec<Row>,
     pub(crate) batch: Batch,
     pub(crate) preemptions: Preemptions,
+    /// Prompt tokens taken from the cache for the first time.
+    pub(crate) cached_tokens: u64,
     /// Requests that were evicted before they could start; they have ended.
     pub(crate) refused: Vec<(Request, Rejected)>,
     /// Prompt chunks, until they follow the decode rows.
@@ -63,6 +65,7 @@ impl StepPlan {
     fn clear(&mut self) {
         self.drop_rows();
         self.preemptions = Preemptions::default();
+        self.cached_tokens = 0;
     }
 
     /// The step did not run after all.
@@ -97,6 +100,8 @@ pub(crate) struct Scheduler {
     deadlines: Deadlines,
     reserve: PageReserve,
     preemptor: Preemptor,
+    /// The pages that this step's chunks compute.
+    claims: Claims,
     /// Scratch: the running requests at the start of a step.
     order: Vec<Rank>,
 }
@@ -105,6 +110,7 @@ impl Scheduler {
     pub(crate) fn new(limits: Limits, pools: PoolSet) -> Self {
         Self {
             limits,
+            claims: pools.claims(),
             pools,
             waiting: Waiting::new(limits.scheduling.queue_timeout.is_some()),
             retracted: ByRank::default(),
@@ -112,14 +118,15 @@ impl Scheduler {
             retracted_tokens: 0,
             rank_of: HashMap::new(),
             deadlines: Deadlines::new(limits.scheduling.request_timeout),
-            reserve: PageReserve::default(),
+            reserve: PageReserve::new(limits.prefill_chunk),
             preemptor: Preemptor::new(limits.scheduling.preemption_threshold),
             order: Vec::new(),
         }
     }
 
     /// Takes in a waiting request.
-    pub(crate) fn enqueue(&mut self, request: Request) {
+    pub(crate) fn enqueue(&mut self, mut request: Request) {
+        request.note_cached(&self.pools);
         self.rank_of.insert(request.id, request.rank);
         self.waiting.insert(request);
     }
@@ -177,6 +184,7 @@ impl Scheduler {
     /// Plans the step that starts `now`. Requests that leave a queue are added to `exits`.
     pub(crate) fn schedule(&mut self, now: Time, plan: &mut StepPlan, exits: &mut Vec<QueueExit>) {
         plan.clear();
+        self.claims.clear();
         let anyone = !(self.waiting.is_empty() && self.retracted.is_empty());
         self.reserve.reset(&self.pools);
         let mut decoding = 0;
@@ -200,12 +208,26 @@ impl Scheduler {
     }
 
     /// Gives a running request the pages for its next token or chunk, unless it was retracted for
-    /// a better one in this step.
+    /// a better one in this step. A prompt goes on from what others have computed, and stands back
+    /// while a better request computes what it needs next.
     fn grow(&mut self, rank: Rank, step: &mut Step<'_>) {
-        let Some(request) = self.running.get(rank) else { return };
-        let len = if request.is_decoding() { 1 } else { step.budget.take_for(request) };
+        let Some(request) = self.running.get_mut(rank) else { return };
+        let decodes = request.is_decoding();
+        if !decodes {
+            self.reserve.remove(request, &self.pools);
+            step.plan.cached_tokens += request.take_cached() as u64;
+            self.reserve.add(request, &self.pools);
+            if request.finds_claimed(&mut self.claims) {
+                return;
+            }
+        }
+        let len = if decodes { 1 } else { step.budget.take_for(request) };
         if len > 0 && self.make_room(rank, len, step) {
-            step.plan.add(self.running.get(rank).expect("it has just grown"), len);
+            let request = self.running.get_mut(rank).expect("it has just grown");
+            if !decodes {
+                request.claim(len, &mut self.claims);
+            }
+            step.plan.add(request, len);
         }
     }
 
@@ -278,7 +300,7 @@ impl Scheduler {
         self.running.len() < self.limits.max_running
             && !step.budget.is_spent()
             && step.budget.may_score(head)
-            && self.reserve.leaves_room_for(head, self.preemptor.no_gain(), &self.pools)
+            && self.reserve.has_room_for(head, &self.pools)
     }
 
     /// Retracts what must go for the head of `queue`; `false` where that is not enough, and then
@@ -325,11 +347,16 @@ impl Scheduler {
         if queue == Queue::Retracted {
             self.retracted_tokens -= request.tokens.len() as u64;
         }
-        let len = step.budget.take_for(&request);
-        request.table.grow_to(len).expect("there is room for all its tokens");
+        step.plan.cached_tokens += request.take_cached() as u64;
+        if !request.finds_claimed(&mut self.claims) {
+            let len = step.budget.take_for(&request);
+            let tokens = request.computed() + len;
+            request.table.grow_to(tokens).expect("there is room for all its tokens");
+            request.claim(len, &mut self.claims);
+            step.plan.add(&request, len);
+        }
         self.reserve.add(&request, &self.pools);
         self.deadlines.insert(&request);
-        step.plan.add(&request, len);
         self.running.insert(request);
     }
 

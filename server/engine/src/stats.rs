@@ -34,6 +34,9 @@ pub struct StepStats<'a> {
     pub tokens: usize,
     /// Prompt tokens computed for the first time.
     pub prompt_tokens: u64,
+    /// Prompt tokens taken from the prefix cache, for the first time: `prompt_tokens_total` of the
+    /// source `device`. With `prompt_tokens` they add up to the prompts that reached their end.
+    pub cached_tokens: u64,
     /// Prompt and answer tokens computed again after a preemption.
     pub recomputed_tokens: u64,
     /// Tokens generated.

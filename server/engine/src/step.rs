@@ -89,7 +89,12 @@ impl Core {
         };
         let shared = Arc::new(Shared::new(snapshot, max_request_tokens, runner.spec().vocab));
         let mailbox = Arc::new(Mailbox::new(config.max_submissions));
-        let handle = Handle::new(Arc::clone(&mailbox), Arc::clone(&shared), Arc::clone(&admission));
+        let handle = Handle::new(
+            Arc::clone(&mailbox),
+            Arc::clone(&shared),
+            Arc::clone(&admission),
+            pools.clone(),
+        );
         let limits = Limits {
             max_running: config.max_running,
             max_batch_tokens: config.max_batch_tokens,

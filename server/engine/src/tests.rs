@@ -27,6 +27,7 @@ fn bounds() -> EngineConfig {
         prefill_chunk: 32,
         pool_pages: vec![16],
         max_submissions: 8,
+        prefix_cache: true,
         scheduling: Scheduling::default(),
         seed: 0,
     }
@@ -165,6 +166,7 @@ fn submission(
         permit,
         prompt: prompt.iter().copied().map(TokenId).collect(),
         tenant: None,
+        namespace: kv_cache::Namespace::SHARED,
         prompt_logprobs: false,
         sampling: SamplingParams::default(),
         constraint: None,

@@ -29,9 +29,10 @@ enum Action {
         pick: usize,
         tokens: usize,
     },
-    /// It looks whether others have published what it needs next.
+    /// It looks whether others have published what it needs next; `counts` in the hits or not.
     Attach {
         pick: usize,
+        counts: bool,
     },
     /// Its pages are taken away; it will come again.
     Clear {
@@ -78,14 +79,15 @@ fn action() -> impl Strategy<Value = Action> {
         4 => (0..2_u8, text(), prop::bool::weighted(0.9))
             .prop_map(|(salt, text, attach)| Action::Open { salt, text, attach }),
         9 => (pick.clone(), 1..20_usize).prop_map(|(pick, tokens)| Action::Compute { pick, tokens }),
-        2 => pick.clone().prop_map(|pick| Action::Attach { pick }),
+        2 => (pick.clone(), any::<bool>())
+            .prop_map(|(pick, counts)| Action::Attach { pick, counts }),
         1 => pick.clone().prop_map(|pick| Action::Clear { pick }),
         3 => pick.prop_map(|pick| Action::Close { pick }),
         1 => (0..2_u8, text()).prop_map(|(salt, text)| Action::Peek { salt, text }),
         1 => prop::bool::weighted(0.1).prop_map(|flush| if flush {
             Action::Flush
         } else {
-            Action::Attach { pick: 0 }
+            Action::Attach { pick: 0, counts: true }
         }),
     ]
 }
@@ -147,7 +149,9 @@ impl World {
                 }
             }
             Action::Compute { pick, tokens } if count > 0 => self.compute(pick % count, *tokens)?,
-            Action::Attach { pick } if count > 0 => self.attach(pick % count, Lookup::Again)?,
+            Action::Attach { pick, counts } if count > 0 => {
+                self.attach(pick % count, if *counts { Lookup::More } else { Lookup::Again })?;
+            }
             Action::Clear { pick } if count > 0 => {
                 let (table, model) = &mut self.tables[pick % count];
                 table.clear();
@@ -180,7 +184,8 @@ impl World {
         let (table, model) = &mut self.tables[at];
         let tokens = ids(&model.tokens);
         let found = table.attach_prefix(&namespace(model.namespace), &tokens, lookup);
-        let expected = self.naive.attach(model, lookup == Lookup::First);
+        let counts = (lookup == Lookup::First, lookup != Lookup::Again);
+        let expected = self.naive.attach(model, counts);
         prop_assert_eq!(found, expected);
         let is_left = found < tokens.len() || found <= model.computed;
         prop_assert!(is_left, "a token is left to compute");

@@ -61,7 +61,7 @@ impl State {
             list.pages.resize(found.pages - list.first, NO_PAGE);
             let pages = self.fill(index, node, shared.published, list);
             match lookup {
-                Lookup::First => self.pools[index].hit_pages += pages as u64,
+                Lookup::First | Lookup::More => self.pools[index].hit_pages += pages as u64,
                 Lookup::Again => {}
             }
         }
@@ -220,6 +220,25 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Pages that only the table of `shared` and `list` holds.
+    pub(crate) fn exclusive(&self, pool: usize, shared: &Shared, list: &PoolPages) -> usize {
+        let own = list.end().saturating_sub(shared.published);
+        let published = if let Some(windows) = &self.pools[pool].windows {
+            let published = &list.pages[..list.pages.len() - own];
+            published.iter().filter(|page| windows.meta[page.index()].locks == 1).count()
+        } else {
+            let mut node = shared.node;
+            let mut pages = 0;
+            // Locks grow towards the root.
+            while node.is_some() && self.tree.nodes[node].locks == 1 {
+                pages += self.tree.nodes[node].len();
+                node = self.tree.nodes[node].parent;
+            }
+            pages
+        };
+        own + published
     }
 
     /// Gives everything back: the table's own pages are free, published ones are let go of.

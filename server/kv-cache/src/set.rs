@@ -16,7 +16,7 @@ use crate::table::PageTable;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheOptions {
     /// Whether pages stay cached for later requests with the same prefix. Needs pools of equal
-    /// `page_tokens`, the first of them without a window.
+    /// `page_tokens`, one of them at least without a window.
     pub enabled: bool,
 }
 
@@ -41,6 +41,13 @@ pub struct PoolSet {
 }
 
 impl PoolSet {
+    /// Whether the pages of such pools can be cached: what [`CacheOptions::enabled`] needs.
+    #[must_use]
+    pub fn can_cache(specs: &[PoolSpec]) -> bool {
+        let equal = specs.windows(2).all(|pair| pair[0].page_tokens == pair[1].page_tokens);
+        equal && specs.iter().any(|spec| spec.window.is_none())
+    }
+
     /// One pool per spec, in the order of `PoolId`.
     ///
     /// # Panics
@@ -56,11 +63,8 @@ impl PoolSet {
     pub(crate) fn with_hash(specs: Vec<PoolSpec>, options: CacheOptions, hash: HashFn) -> Self {
         assert!(!specs.is_empty(), "a model has at least one pool");
         assert!(u16::try_from(specs.len()).is_ok(), "a pool id has 16 bits");
-        if options.enabled {
-            let equal = specs.iter().all(|spec| spec.page_tokens == specs[0].page_tokens);
-            assert!(equal, "cached pools have pages of equal length");
-            assert!(specs[0].window.is_none(), "the first cached pool keeps everything");
-        }
+        let fit = !options.enabled || Self::can_cache(&specs);
+        assert!(fit, "cached pools have pages of equal length, and one of them has no window");
         let state = Arc::new(Mutex::new(State::new(specs.clone(), hash)));
         Self { specs: specs.into(), state, options, hash }
     }

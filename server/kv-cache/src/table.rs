@@ -20,9 +20,12 @@ pub struct NoRoom {
 /// Whether a look-up counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
-    /// For a request that starts: the tokens and hits count in [`PoolStats`](crate::PoolStats).
+    /// For a request that starts: its tokens and hits count in [`PoolStats`](crate::PoolStats).
     First,
-    /// For a request that was looked up before, and mostly finds its own pages again.
+    /// For a request that was looked up before and may find what others have computed meanwhile:
+    /// the hits count, the tokens have counted.
+    More,
+    /// For a request that lost its pages and mostly finds its own again: nothing counts.
     Again,
 }
 
@@ -211,6 +214,16 @@ impl PageTable {
         }
         let mut state = self.set.lock();
         state.release(&mut self.shared, &mut self.lists);
+    }
+
+    /// Pages of `pool` that would be available if this table alone let go of what it holds.
+    ///
+    /// # Panics
+    /// When the model has no such pool.
+    #[must_use]
+    pub fn exclusive_pages(&self, pool: PoolId) -> usize {
+        let index = usize::from(pool.0);
+        self.set.lock().exclusive(index, &self.shared, &self.lists[index])
     }
 
     /// Announces that `len` tokens behind the published ones of `tokens` are about to be computed.

@@ -116,6 +116,12 @@ fn locked_pages_never_make_room() {
     let mut other = set.table();
     assert!(other.grow_to(1).is_err());
     assert_eq!(set.stats().next().expect("a pool").alloc_failures, 1);
+    // Another one with the same beginning.
+    let mut twin = set.table();
+    assert_eq!(twin.attach_prefix(&SHARED, &ids(0..9), Lookup::First), 8);
+    assert_eq!((held.exclusive_pages(PoolId(0)), twin.exclusive_pages(PoolId(0))), (2, 0));
+    drop(twin);
+    assert_eq!(held.exclusive_pages(PoolId(0)), 4);
     drop(held);
     assert_eq!(set.available(PoolId(0)), 4);
     other.grow_to(16).expect("nobody holds them now");

@@ -9,6 +9,7 @@ use metric_catalog::labels::StartupPhase;
 use types::{Clock, Time};
 
 use super::Checked;
+use crate::cli::PrefixCache;
 use crate::config::{Finding, Resolved};
 use crate::http::{Api, Serving};
 use crate::lifecycle::Phase;
@@ -87,6 +88,7 @@ fn config(resolved: &Resolved, api: &Api) -> EngineConfig {
         prefill_chunk: resolved.prefill_chunk,
         pool_pages: resolved.pools.iter().map(|pool| pool.pages).collect(),
         max_submissions: load.max_queued_requests.max(SUBMISSIONS_MIN),
+        prefix_cache: load.prefix_cache == PrefixCache::On,
         scheduling: engine::Scheduling::default(),
         seed: api.nonce(),
     }

@@ -10,7 +10,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use engine::SubmitError;
+use engine::{Namespace, SubmitError};
 use model::SamplingParams;
 use protocol::{ApiError, Envelope, Limits, MAX_PROMPT_LOGPROBS, ModelCard, ModelList};
 use types::{Priority, Time};
@@ -21,6 +21,7 @@ use super::record::Arrival;
 use super::respond::{self, Accepted};
 use super::usage::Tally;
 use super::{Api, Serving, body, json};
+use crate::cli::PrefixCacheScope;
 use crate::generate::{Common, Generation, Planned};
 
 /// When to come back after a burst that was too large for one step.
@@ -100,7 +101,11 @@ async fn accept(
     let prepared = api.prepare(serving, input, echo, structure).await?;
     let Prepared { prompts, compiled, calls } = prepared;
     let tokenized = api.clock.now();
-    let planned = api.plan(&generation, &prompts, permits, &limits, tokenized).map_err(denied)?;
+    // No header names a tenant yet.
+    let namespace = api.namespace(None, generation.cache_salt.as_deref());
+    let planned = api
+        .plan(serving, &generation, &namespace, &prompts, permits, &limits, tokenized)
+        .map_err(denied)?;
     let lengths: Vec<usize> = planned.iter().map(|planned| planned.prompt.len()).collect();
     let id = planned.first().map_or(0, |planned| planned.id.0);
     let common = Common {
@@ -110,6 +115,7 @@ async fn accept(
         compiled,
         calls,
         tenant: None,
+        namespace,
         streaming: generation.stream,
         arrived: arrival.at,
         tokenized,
@@ -155,6 +161,14 @@ impl Api {
         }
     }
 
+    /// With whom a request of `tenant` with `salt` shares cached pages.
+    fn namespace(&self, tenant: Option<&str>, salt: Option<&str>) -> Namespace {
+        match self.cache_scope {
+            PrefixCacheScope::Tenant => Namespace::new(tenant, salt),
+            PrefixCacheScope::Server => Namespace::new(None, salt),
+        }
+    }
+
     /// A place in the queue for each answer, or for none of them.
     fn admit(
         &self,
@@ -170,9 +184,12 @@ impl Api {
     }
 
     /// Charges every prompt and settles what each answer may take.
+    #[expect(clippy::too_many_arguments, reason = "what the steps before have found out")]
     fn plan(
         &self,
+        serving: &Serving,
         generation: &protocol::Generation,
+        namespace: &Namespace,
         prompts: &[Tokenized],
         permits: Vec<QueuePermit>,
         limits: &Limits,
@@ -186,7 +203,10 @@ impl Api {
         let mut planned = Vec::with_capacity(permits.len());
         for (choice, permit) in permits.into_iter().enumerate() {
             let Tokenized { tokens, scored_echo, .. } = &prompts[choice / generation.n];
-            let permit = permit.charge(tokens.len() as u64, now)?;
+            // A prompt that is scored is computed whole.
+            let cached =
+                if *scored_echo { 0 } else { serving.engine.cached_prefix(namespace, tokens) };
+            let permit = permit.charge_cached(tokens.len() as u64, cached as u64, now)?;
             planned.push(Planned {
                 id: self.next_id(),
                 permit,

@@ -1,9 +1,9 @@
 //! What must hold after every turn, at every end, and over a whole world.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use admission::Rank;
+use admission::{QueuePermit, Rank};
 use types::{PoolId, RequestId, Time};
 
 use super::client::{Quirk, Seen};
@@ -66,13 +66,20 @@ pub(super) fn invariants(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Every page that is used is in exactly one page table of a running request.
+/// Every active page is in the page table of a running request; more than one has it only where
+/// the beginnings of their texts are the same, of one tenant, and whole pages.
 fn pages(core: &Core) -> Result<(), String> {
     let scheduler = &core.scheduler;
-    let mut held = HashSet::new();
+    let page_tokens = scheduler.pools.specs()[0].page_tokens;
+    let mut held = HashMap::new();
     for request in scheduler.running.iter() {
-        for page in request.table.pages(PoolId(0)).1 {
-            ensure!(held.insert(*page), "page {page} is held twice");
+        for (index, page) in request.table.pages(PoolId(0)).1.iter().enumerate() {
+            let text = request.tokens.get(..(index + 1) * page_tokens);
+            let Some(before) = held.insert(*page, (&request.namespace, text)) else { continue };
+            let whole = before.1.is_some() && request.computed() >= (index + 1) * page_tokens;
+            ensure!(whole, "page {page} is held twice and not whole");
+            ensure!(before.1 == text, "page {page} is held for two texts");
+            ensure!(before.0 == &request.namespace, "page {page} is held by two tenants");
         }
     }
     for request in scheduler.retracted.iter().chain(scheduler.waiting.iter()) {
@@ -82,6 +89,12 @@ fn pages(core: &Core) -> Result<(), String> {
         let (used, capacity) = (stats.used_active.0, stats.capacity.0);
         ensure!(used <= capacity, "{used} pages of {capacity}");
         ensure!(used == held.len() as u64, "page leak: {used} used, {} held", held.len());
+        let kept = used + stats.used_cached.0;
+        ensure!(kept <= capacity, "{kept} pages active and cached of {capacity}");
+        let available = scheduler.pools.available(PoolId(0)) as u64;
+        ensure!(available + used == capacity, "{available} pages available, {used} used");
+        let enabled = scheduler.pools.is_enabled();
+        ensure!(enabled || stats.used_cached.0 == 0, "pages cached by a cache that is off");
     }
     Ok(())
 }
@@ -114,8 +127,14 @@ fn queue(world: &World) -> Result<(), String> {
         Phase::Prefill(None) | Phase::Decode | Phase::Waiting(_) | Phase::Retracted => 0,
     });
     let pending = held + waiting + debts.sum::<u64>();
+    let permits = scheduler.waiting.iter().filter_map(|request| match &request.phase {
+        Phase::Waiting(permit) => Some(permit),
+        Phase::Prefill(_) | Phase::Decode | Phase::Retracted => None,
+    });
+    let refunded = permits.map(QueuePermit::cached).sum::<u64>();
     let (found, uncached) = (queue.pending_tokens, queue.pending_uncached_tokens);
-    ensure!(found == pending && uncached == pending, "{found} tokens pending, not {pending}");
+    ensure!(found == pending, "{found} tokens pending, not {pending}");
+    ensure!(uncached == pending - refunded, "{uncached} of {pending} pending, {refunded} refunded");
     Ok(())
 }
 
@@ -139,7 +158,7 @@ fn snapshot(world: &World) -> Result<(), String> {
 pub(super) fn balances(world: &World) -> Result<(), String> {
     let clients = world.clients.lock().expect("one thread");
     let (mut generated, mut firsts, mut again, mut spoilt, mut after_first) = (0, 0, 0, 0, 0);
-    let (mut prompts_least, mut prompts_most) = (0, 0);
+    let (mut prompts_least, mut prompts_most, mut cached) = (0, 0, 0);
     for (id, wish) in &world.accepted {
         let seen = clients.get(id).ok_or_else(|| format!("request {id} never heard a word"))?;
         let end = seen.end.as_ref().ok_or_else(|| format!("request {id} did not end"))?;
@@ -148,6 +167,7 @@ pub(super) fn balances(world: &World) -> Result<(), String> {
         generated += tokens;
         firsts += tokens.min(1);
         again += end.recomputed_tokens as u64;
+        cached += end.cached_tokens as u64;
         after_first += tokens.saturating_sub(1);
         prompts_most += end.prompt_tokens as u64;
         let is_spoilt = matches!(end.outcome, Outcome::Error(RequestError::Model(_)));
@@ -166,7 +186,10 @@ pub(super) fn balances(world: &World) -> Result<(), String> {
     let answers = told.batch_tokens - told.prompt - told.recomputed;
     ensure!(answers == after_first, "{answers} answer tokens computed, not {after_first}");
     let prompts = told.prompt;
-    ensure!((prompts_least..=prompts_most).contains(&prompts), "{prompts} prompt tokens");
+    let from_cache = told.cached;
+    ensure!(from_cache == cached, "{from_cache} prompt tokens taken, not {cached}");
+    let sources = prompts + from_cache;
+    ensure!((prompts_least..=prompts_most).contains(&sources), "{sources} prompt tokens");
     ensure!(told.ttft == told.ttft_phases, "phases {:?} of {:?}", told.ttft_phases, told.ttft);
     ensure!(told.left_waiting == world.accepted.len() as u64, "left: {}", told.left_waiting);
     ensure!(told.left_retracted == told.preemptions, "{} came back", told.left_retracted);
@@ -189,6 +212,7 @@ fn one_end(
     ensure!(end.id == id && end.prompt_tokens == wish.prompt.len(), "{end:?}");
     ensure!(end.generated_tokens == seen.tokens.len(), "{} shown", seen.tokens.len());
     ensure!(end.generated_tokens <= wish.max_tokens, "{} tokens", end.generated_tokens);
+    ensure!(end.cached_tokens < end.prompt_tokens.max(1), "{} cached", end.cached_tokens);
     ensure!(end.preemptions > 0 || end.recomputed_tokens == 0, "recomputed without a reason");
     let count = seen.tokens.len();
     let expected = alone(&world.conditions.model, &wish.prompt, &wish.sampling, count)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use admission::Limits;
+use kv_cache::Namespace;
 use model::{FakeOptions, SamplingParams};
 use types::TokenId;
 
@@ -34,11 +35,20 @@ pub(super) struct Conditions {
 /// One request before it is submitted.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
+    /// Whose it is: tenants do not share pages.
+    pub(super) tenant: u64,
     pub(super) prompt: Vec<TokenId>,
     pub(super) sampling: SamplingParams,
     pub(super) max_tokens: usize,
     pub(super) stop_tokens: Vec<TokenId>,
     pub(super) quirk: Option<(usize, Quirk)>,
+}
+
+impl Wish {
+    pub(super) fn namespace(&self) -> Namespace {
+        let name = format!("tenant {}", self.tenant);
+        Namespace::new((self.tenant > 0).then_some(&*name), None)
+    }
 }
 
 pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
@@ -54,6 +64,7 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
         prefill_chunk: dice.pick(&[1, 3, 8, 16, 48]),
         pool_pages: vec![longest.div_ceil(page_tokens).max(room / page_tokens)],
         max_submissions: dice.pick(&[4, 1000]),
+        prefix_cache: dice.chance(800),
         scheduling: Scheduling::default(),
         seed,
     };
@@ -90,7 +101,7 @@ pub(super) fn wish(dice: &mut Dice, conditions: &Conditions) -> Wish {
     let prompt_tokens = dice.size(1..=most);
     let rest = longest - prompt_tokens;
     let max_tokens = if dice.chance(500) { rest } else { dice.size(1..=rest) };
-    let prompt = (0..prompt_tokens).map(|_| token(dice)).collect();
+    let prompt = prompt(dice, conditions, prompt_tokens);
     let stop_tokens = match dice.within(0..=9) {
         0..=2 => Vec::new(),
         3 => vec![EOS, token(dice)],
@@ -98,12 +109,23 @@ pub(super) fn wish(dice: &mut Dice, conditions: &Conditions) -> Wish {
     };
     let quirks = [Quirk::StopString, Quirk::Leaves, Quirk::IsSlow, Quirk::Panics];
     let quirk = dice.chance(150).then(|| (dice.size(0..=max_tokens), dice.pick(&quirks)));
-    Wish { prompt, sampling: sampling(dice), max_tokens, stop_tokens, quirk }
+    let tenant = dice.within(0..=1);
+    Wish { tenant, prompt, sampling: sampling(dice), max_tokens, stop_tokens, quirk }
+}
+
+/// Most prompts begin as others do: with one of four system prompts, or with all of an earlier
+/// one's text.
+fn prompt(dice: &mut Dice, conditions: &Conditions, tokens: usize) -> Vec<TokenId> {
+    let mut shared = Dice::new(conditions.config.seed ^ dice.within(0..=3));
+    let common = if dice.chance(700) { dice.size(0..=tokens) } else { 0 };
+    let own = (common..tokens).map(|_| token(dice)).collect::<Vec<_>>();
+    (0..common).map(|_| token(&mut shared)).chain(own).collect()
 }
 
 /// A request that starts small and grows as large as any: many of them run out of pages.
 pub(super) fn growing(dice: &mut Dice, conditions: &Conditions) -> Wish {
     Wish {
+        tenant: 0,
         prompt: vec![token(dice)],
         sampling: SamplingParams::default(),
         max_tokens: conditions.longest - 1,

@@ -18,6 +18,7 @@ pub(super) struct Told {
     pub(super) ends: Vec<RequestEnd>,
     pub(super) generated: u64,
     pub(super) prompt: u64,
+    pub(super) cached: u64,
     pub(super) recomputed: u64,
     pub(super) batch_tokens: u64,
     pub(super) first_tokens: u64,
@@ -46,6 +47,7 @@ impl Observer for Watcher {
         let mut told = self.0.lock().expect("one thread");
         told.generated += stats.generated_tokens;
         told.prompt += stats.prompt_tokens;
+        told.cached += stats.cached_tokens;
         told.recomputed += stats.recomputed_tokens;
         told.batch_tokens += stats.tokens as u64;
         told.largest_batch = told.largest_batch.max(stats.tokens);
@@ -136,6 +138,7 @@ impl Coverage {
             "preemptions",
             "ended after a preemption",
             "tokens recomputed",
+            "prompt tokens taken from the cache",
         ]
         .map(str::to_owned)
         .to_vec();

@@ -70,6 +70,7 @@ pub(super) fn run(seed: u64) -> Result<Coverage, String> {
     world.coverage.count("preemptions", told.preemptions);
     world.coverage.count("tokens generated", told.generated);
     world.coverage.count("tokens recomputed", told.recomputed);
+    world.coverage.count("prompt tokens taken from the cache", told.cached);
     world.coverage.count("requests", world.accepted.len() as u64);
     world.coverage.count("seeds", 1);
     drop(told);
@@ -225,6 +226,7 @@ impl World {
             permit,
             prompt: wish.prompt.clone(),
             tenant: None,
+            namespace: wish.namespace(),
             prompt_logprobs: false,
             sampling: wish.sampling.clone(),
             constraint: None,

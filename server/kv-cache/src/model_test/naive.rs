@@ -121,8 +121,9 @@ impl Naive {
         (pages * self.shape.page_tokens, (1..=pages).filter(held).count())
     }
 
-    pub(super) fn attach(&mut self, table: &mut Table, counts: bool) -> usize {
-        if counts {
+    /// `counts`: whether the tokens do, and whether the hits do.
+    pub(super) fn attach(&mut self, table: &mut Table, counts: (bool, bool)) -> usize {
+        if counts.0 {
             self.queries += table.tokens.len() as u64;
         }
         if table.published == 0 {
@@ -154,7 +155,7 @@ impl Naive {
             }
             table.first = first;
         }
-        if counts {
+        if counts.1 {
             self.counts[0].hits += hits[0] as u64;
             self.counts[1].hits += hits[1] as u64;
         }

@@ -1,0 +1,333 @@
+//! The prefix cache through the engine, with real models: what is answered never depends on it, and
+//! it saves what it should.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use admission::{AdmissionController, Limits};
+use kv_cache::Namespace;
+use model::{LoadOptions, SamplingParams, load};
+use types::{Priority, RequestId, Time, TokenId};
+
+use crate::step::{Core, Turn};
+use crate::{
+    EngineConfig, Handle, Observer, Outcome, PromptLogprob, RequestEnd, Scheduling, Sink,
+    StepStats, Submission, TimeSource, TokenEvent, Verdict, prepare,
+};
+
+const PAGE_TOKENS: usize = 4;
+
+/// What was heard of one request: tokens with the bits of their log-probabilities, those of the
+/// prompt, and the end.
+#[derive(Debug, Default, Clone)]
+struct Heard {
+    answer: Vec<(TokenId, u32)>,
+    prompt: Vec<u32>,
+    end: Option<RequestEnd>,
+}
+
+type Book = Arc<Mutex<BTreeMap<u64, Heard>>>;
+
+struct Ear(u64, Book);
+
+impl Ear {
+    fn note(&self, write: impl FnOnce(&mut Heard)) {
+        write(self.1.lock().expect("one thread").entry(self.0).or_default());
+    }
+}
+
+impl Sink for Ear {
+    fn token(&mut self, event: &TokenEvent<'_>) -> Verdict {
+        let logprob = event.logprob.expect("asked for").to_bits();
+        self.note(|heard| heard.answer.push((event.token, logprob)));
+        Verdict::Continue
+    }
+
+    fn prompt_logprob(&mut self, event: &PromptLogprob<'_>) -> Verdict {
+        self.note(|heard| heard.prompt.push(event.logprob.to_bits()));
+        Verdict::Continue
+    }
+
+    fn finish(self: Box<Self>, end: &RequestEnd) {
+        self.note(|heard| heard.end = Some(end.clone()));
+    }
+}
+
+/// Sums of what the steps told.
+#[derive(Debug, Default, Clone, Copy)]
+struct Totals {
+    computed: u64,
+    cached: u64,
+    recomputed: u64,
+    preemptions: u64,
+}
+
+struct Sums(Arc<Mutex<Totals>>);
+
+impl Observer for Sums {
+    fn on_step(&mut self, stats: &StepStats<'_>) {
+        let mut sums = self.0.lock().expect("one thread");
+        sums.computed += stats.prompt_tokens;
+        sums.cached += stats.cached_tokens;
+        sums.recomputed += stats.recomputed_tokens;
+        sums.preemptions += stats.preemptions.requests();
+    }
+
+    fn on_request_end(&mut self, _: &RequestEnd) {}
+}
+
+/// Time that stands still.
+struct Still;
+
+impl TimeSource for Still {
+    fn now(&mut self) -> Time {
+        Time::ZERO
+    }
+
+    fn modelled(&mut self, _: Duration) {}
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Setup {
+    model: &'static str,
+    cache: bool,
+    pages: usize,
+    chunk: usize,
+    max_running: usize,
+}
+
+struct Rig {
+    core: Core,
+    handle: Handle,
+    admission: Arc<AdmissionController>,
+    book: Book,
+    sums: Arc<Mutex<Totals>>,
+    next: u64,
+}
+
+impl Rig {
+    fn new(setup: Setup) -> Self {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models");
+        let options = LoadOptions { page_tokens: PAGE_TOKENS, ..LoadOptions::default() };
+        let loaded = load(&path.join(setup.model), options).expect("a fixture");
+        let config = EngineConfig {
+            max_running: setup.max_running,
+            max_batch_tokens: 4 * setup.chunk + setup.max_running,
+            prefill_chunk: setup.chunk,
+            pool_pages: vec![setup.pages; loaded.spec.pools.len()],
+            max_submissions: 100,
+            prefix_cache: setup.cache,
+            scheduling: Scheduling::default(),
+            seed: 0,
+        };
+        let limits = Limits {
+            max_queued_requests: 0,
+            max_queued_tokens: Some(0),
+            ttft_objective: Duration::ZERO,
+        };
+        let admission = AdmissionController::new(limits, 1.0);
+        let sums = Arc::new(Mutex::new(Totals::default()));
+        let prepared = prepare(config, loaded.runner).expect("good bounds");
+        let observer = Box::new(Sums(Arc::clone(&sums)));
+        let (core, handle) = prepared.into_core(Arc::clone(&admission), observer, Box::new(Still));
+        Self { core, handle, admission, book: Book::default(), sums, next: 0 }
+    }
+
+    fn submit(&mut self, prompt: &[TokenId], max_tokens: usize, salt: Option<&str>) -> u64 {
+        self.submit_scored(prompt, max_tokens, salt, false)
+    }
+
+    fn submit_scored(
+        &mut self,
+        prompt: &[TokenId],
+        max_tokens: usize,
+        salt: Option<&str>,
+        prompt_logprobs: bool,
+    ) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let namespace = Namespace::new(None, salt);
+        let permit = self.admission.try_admit(Priority::NORMAL, Time::ZERO).expect("no bounds");
+        let cached =
+            if prompt_logprobs { 0 } else { self.handle.cached_prefix(&namespace, prompt) };
+        let permit = permit.charge_cached(prompt.len() as u64, cached as u64, Time::ZERO);
+        let sampling = SamplingParams { logprobs: Some(2), ..SamplingParams::default() };
+        let submission = Submission {
+            id: RequestId(id),
+            permit: permit.expect("no bounds"),
+            prompt: prompt.to_vec(),
+            tenant: None,
+            namespace,
+            prompt_logprobs,
+            sampling,
+            constraint: None,
+            max_tokens,
+            stop_tokens: Vec::new(),
+            sink: Box::new(Ear(id, Arc::clone(&self.book))),
+            streaming: false,
+            arrived: Time::ZERO,
+            tokenized: Time::ZERO,
+        };
+        self.handle.submit(submission).expect("accepted");
+        id
+    }
+
+    fn run(&mut self) {
+        while self.core.turn() == Turn::Worked {}
+        assert!(self.core.scheduler.is_empty(), "everything has ended");
+        let active = self.core.scheduler.pools.stats().map(|pool| pool.used_active.0);
+        assert_eq!(active.sum::<u64>(), 0, "nobody holds a page");
+    }
+
+    fn heard(&self, id: u64) -> Heard {
+        self.book.lock().expect("one thread")[&id].clone()
+    }
+
+    fn cached(&self, id: u64) -> usize {
+        self.heard(id).end.expect("it has ended").cached_tokens
+    }
+
+    fn sums(&self) -> Totals {
+        *self.sums.lock().expect("one thread")
+    }
+}
+
+fn prompt(seed: u32, tokens: usize) -> Vec<TokenId> {
+    let token = |at: u32| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7;
+    (0..tokens as u32).map(|at| TokenId(token(at + 1) % 500)).collect()
+}
+
+/// Shared beginnings, bursts, further turns, and more than the pool holds at once; the answers.
+fn conversations(setup: Setup) -> (Vec<Heard>, Totals) {
+    let mut rig = Rig::new(setup);
+    let system = prompt(1, 37);
+    let mut histories: Vec<Vec<TokenId>> = Vec::new();
+    for user in 0..3 {
+        histories.push([&system[..], &prompt(10 + user, 5 + user as usize)].concat());
+    }
+    for turn in 0..3 {
+        let ids: Vec<u64> = histories.iter().map(|text| rig.submit(text, 30, None)).collect();
+        // The same once more, as for two answers, and by somebody who does not share.
+        rig.submit(&histories[0], 9, None);
+        rig.submit(&histories[0], 9, Some("private"));
+        rig.run();
+        for (history, id) in histories.iter_mut().zip(ids) {
+            history.extend(rig.heard(id).answer.iter().map(|(token, _)| *token));
+            history.extend(prompt(100 + turn, 6));
+        }
+    }
+    let heard = (0..rig.next).map(|id| rig.heard(id)).collect();
+    (heard, rig.sums())
+}
+
+#[test]
+fn answers_are_equal_bit_for_bit_with_and_without_the_cache() {
+    for model in ["tiny-llama", "tiny-qwen3", "tiny-gemma3"] {
+        let roomy = Setup { model, cache: false, pages: 400, chunk: 64, max_running: 8 };
+        let (expected, plain) = conversations(roomy);
+        assert_eq!(plain.cached, 0);
+        for (chunk, pages, cache) in
+            [(64, 400, true), (7, 400, true), (7, 60, true), (7, 60, false), (64, 44, true)]
+        {
+            let setup = Setup { cache, pages, chunk, ..roomy };
+            let (found, sums) = conversations(setup);
+            for (id, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                assert_eq!(found.answer, expected.answer, "request {id} of {setup:?}");
+                let end = found.end.as_ref().expect("it has ended");
+                assert_eq!(end.outcome, Outcome::Length);
+                assert!(end.cached_tokens < end.prompt_tokens);
+            }
+            assert_eq!(sums.cached > 0, cache, "{setup:?}: {sums:?}");
+            assert_eq!(sums.preemptions > 0, pages < 400, "{setup:?}: {sums:?}");
+            assert_eq!(sums.computed + sums.cached, plain.computed, "{setup:?}: {sums:?}");
+        }
+    }
+}
+
+const LLAMA: Setup =
+    Setup { model: "tiny-llama", cache: true, pages: 400, chunk: 16, max_running: 8 };
+
+#[test]
+fn a_turn_computes_only_what_is_new() {
+    let mut rig = Rig::new(LLAMA);
+    let mut text = prompt(3, 40);
+    let first = rig.submit(&text, 10, None);
+    rig.run();
+    assert_eq!((rig.cached(first), rig.sums().computed), (0, 40));
+    let again = rig.submit(&text, 1, None);
+    rig.run();
+    assert_eq!((rig.cached(again), rig.sums().computed), (36, 44));
+    // 49 tokens are computed, 48 of them in whole pages.
+    text.extend(rig.heard(first).answer.iter().map(|(token, _)| *token));
+    text.extend(prompt(4, 5));
+    let turn = rig.submit(&text, 1, None);
+    rig.run();
+    assert_eq!((rig.cached(turn), rig.sums().computed), (48, 51));
+    let stranger = rig.submit(&text, 1, Some("salt"));
+    rig.run();
+    assert_eq!(rig.cached(stranger), 0);
+    assert_eq!(rig.sums().recomputed, 0);
+}
+
+#[test]
+fn a_burst_computes_its_common_beginning_once() {
+    let mut rig = Rig::new(LLAMA);
+    let common = prompt(5, 80);
+    let ids: Vec<u64> = (0..6)
+        .map(|own| rig.submit(&[&common[..], &prompt(20 + own, 3)].concat(), 4, None))
+        .collect();
+    rig.run();
+    let cached: Vec<usize> = ids.iter().map(|id| rig.cached(*id)).collect();
+    assert_eq!(cached, [0, 80, 80, 80, 80, 80]);
+    assert_eq!(rig.sums().computed, 83 + 5 * 3);
+}
+
+#[test]
+fn whoever_waited_for_an_aborted_request_computes_itself() {
+    let mut rig = Rig::new(LLAMA);
+    let text = prompt(6, 80);
+    let (first, second) = (rig.submit(&text, 4, None), rig.submit(&text, 4, None));
+    rig.core.turn();
+    rig.core.turn();
+    rig.handle.abort(RequestId(first), crate::AbortReason::ClientGone);
+    rig.run();
+    assert_eq!(rig.cached(second), 32, "two chunks were there");
+    assert_eq!(rig.sums().computed, 80);
+}
+
+#[test]
+fn a_scored_prompt_is_computed_whole_and_shared_with_others() {
+    let mut rig = Rig::new(LLAMA);
+    let text = prompt(7, 40);
+    let scored = rig.submit_scored(&text, 2, None, true);
+    rig.run();
+    let again = rig.submit_scored(&text, 2, None, true);
+    rig.run();
+    let plain = rig.submit(&text, 2, None);
+    rig.run();
+    assert_eq!((rig.cached(scored), rig.cached(again), rig.cached(plain)), (0, 0, 36));
+    let (scored, again, plain) = (rig.heard(scored), rig.heard(again), rig.heard(plain));
+    assert_eq!(scored.prompt.len(), 39);
+    assert_eq!(scored.prompt, again.prompt);
+    assert_eq!((&scored.answer, &scored.answer), (&again.answer, &plain.answer));
+}
+
+#[test]
+fn only_uncached_tokens_are_pending() {
+    let mut rig = Rig::new(Setup { max_running: 1, ..LLAMA });
+    let text = prompt(8, 40);
+    rig.submit(&text, 1, None);
+    rig.run();
+    rig.submit(&prompt(9, 40), 30, None);
+    rig.core.turn();
+    rig.submit(&text, 1, None);
+    rig.core.turn();
+    let queue = rig.admission.snapshot(Time::ZERO);
+    // 8 of the running prompt are left after two chunks of 16; 4 of the waiting one.
+    assert_eq!((queue.pending_tokens, queue.pending_uncached_tokens), (8 + 40, 8 + 4));
+    rig.run();
+    let queue = rig.admission.snapshot(Time::ZERO);
+    assert_eq!((queue.pending_tokens, queue.pending_uncached_tokens), (0, 0));
+}

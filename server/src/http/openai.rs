@@ -204,8 +204,11 @@ impl Api {
         for (choice, permit) in permits.into_iter().enumerate() {
             let Tokenized { tokens, scored_echo, .. } = &prompts[choice / generation.n];
             // A prompt that is scored is computed whole.
-            let cached =
-                if *scored_echo { 0 } else { serving.engine.cached_prefix(namespace, tokens) };
+            let cached = if scored_echo.is_some() {
+                0
+            } else {
+                serving.engine.cached_prefix(namespace, tokens)
+            };
             let permit = permit.charge_cached(tokens.len() as u64, cached as u64, now)?;
             planned.push(Planned {
                 id: self.next_id(),

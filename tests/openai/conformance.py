@@ -308,10 +308,10 @@ def case_a_full_queue_refuses_and_the_package_retries():
     statuses = []
 
     def occupy():
-        impatient = openai.OpenAI(base_url=BASE, api_key="unused", max_retries=0, timeout=60)
+        impatient = openai.OpenAI(base_url=BASE, api_key="unused", max_retries=0, timeout=180)
         try:
             impatient.completions.create(
-                model=MODEL, prompt=PROMPT, max_tokens=1500, temperature=0, extra_body=KEEP_GOING
+                model=MODEL, prompt=PROMPT, max_tokens=800, temperature=0, extra_body=KEEP_GOING
             )
             statuses.append(200)
         except openai.RateLimitError as error:
@@ -321,7 +321,7 @@ def case_a_full_queue_refuses_and_the_package_retries():
     threads = [threading.Thread(target=occupy) for _ in range(24)]
     for thread in threads:
         thread.start()
-    patient = openai.OpenAI(base_url=BASE, api_key="unused", max_retries=20, timeout=60)
+    patient = openai.OpenAI(base_url=BASE, api_key="unused", max_retries=20, timeout=180)
     assert patient.completions.create(model=MODEL, prompt=PROMPT, max_tokens=2).choices
     for thread in threads:
         thread.join()

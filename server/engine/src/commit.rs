@@ -129,6 +129,7 @@ impl Core {
             None => self.report.first_tokens.extend(first_token(request)),
         }
         self.report.generated_tokens += 1;
+        self.scheduler.waiting.charge(request.slot, 1);
         let finish = request.finish();
         let event = TokenEvent {
             token: sampled.token,

@@ -35,6 +35,8 @@ pub struct Scheduling {
     /// By so many levels of effective priority a waiting request must exceed a running one to
     /// take its place; 0: never.
     pub preemption_threshold: u32,
+    /// Whether tenants of equal priority take turns by the tokens they were served.
+    pub fair_share: bool,
     /// Longest time that a request may wait to start, from its permit on; `None` is no limit.
     pub queue_timeout: Option<Duration>,
     /// Longest time that a request may spend in the running batch; `None` is no limit.
@@ -43,7 +45,12 @@ pub struct Scheduling {
 
 impl Default for Scheduling {
     fn default() -> Self {
-        Self { preemption_threshold: 10, queue_timeout: None, request_timeout: None }
+        Self {
+            preemption_threshold: 10,
+            fair_share: false,
+            queue_timeout: None,
+            request_timeout: None,
+        }
     }
 }
 

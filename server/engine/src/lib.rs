@@ -31,13 +31,17 @@ mod queue;
 mod request;
 mod scheduler;
 mod scores;
+mod shares;
 mod stats;
 mod step;
+mod tenants;
 mod time;
 mod waiting;
 
 #[cfg(test)]
 mod cache_test;
+#[cfg(test)]
+mod rules_test;
 #[cfg(test)]
 mod sim_test;
 #[cfg(test)]

@@ -27,69 +27,65 @@ impl Preemptor {
         &self.victims
     }
 
-    /// Chooses running requests from rank `from` on whose `slots` and pages `head` needs. Where
-    /// the step's tokens are `spent`, one of them must be a decode row, which gives its token.
+    /// Chooses running requests from rank `from` on without which `head` has what it needs.
     /// `false`: all that may be chosen are not enough.
-    #[expect(clippy::too_many_arguments, reason = "all of it is the scheduler's state")]
     pub(crate) fn choose(
         &mut self,
         head: &Request,
+        need: &Need<'_>,
         running: &ByRank,
         from: Rank,
-        slots: usize,
-        spent: bool,
-        reserve: &PageReserve,
-        pools: &PoolSet,
     ) -> bool {
         self.victims.clear();
-        self.gain.clear(reserve, pools);
+        self.gain.clear(need.reserve, need.pools);
         if self.threshold == 0 {
             return false;
         }
         let mut rows = 0;
         let mut worst = running.worst_from(from);
-        loop {
-            let enough = self.victims.len() >= slots
-                && (!spent || rows > 0)
-                && reserve.leaves_room_for(head, &self.gain, pools);
-            if enough {
-                break;
-            }
+        while !need.is_met(head, self.victims.len(), rows, &self.gain) {
             let Some(victim) = worst.next() else { return false };
             if !head.rank.exceeds(victim.rank, self.threshold) {
                 return false;
             }
             rows += usize::from(victim.is_decoding());
-            self.gain.add(victim, pools);
+            self.gain.add(victim, need.pools);
             self.victims.push(victim.rank);
         }
-        self.spare(head, running, slots, spent.then_some(rows), reserve, pools);
+        self.spare(head, need, running, rows);
         true
     }
 
     /// Lets those stay, the best first, without whom it is enough too.
-    fn spare(
-        &mut self,
-        head: &Request,
-        running: &ByRank,
-        slots: usize,
-        mut rows: Option<usize>,
-        reserve: &PageReserve,
-        pools: &PoolSet,
-    ) {
+    fn spare(&mut self, head: &Request, need: &Need<'_>, running: &ByRank, mut rows: usize) {
         for index in (0..self.victims.len()).rev() {
             let victim = running.get(self.victims[index]).expect("a victim runs");
-            let last_row = victim.is_decoding() && rows == Some(1);
-            if self.victims.len() <= slots || last_row {
-                continue;
-            }
-            self.gain.remove(victim, pools);
-            if reserve.leaves_room_for(head, &self.gain, pools) {
+            let row = usize::from(victim.is_decoding());
+            self.gain.remove(victim, need.pools);
+            if need.is_met(head, self.victims.len() - 1, rows - row, &self.gain) {
                 self.victims.remove(index);
-                rows = rows.map(|rows| rows - usize::from(victim.is_decoding()));
+                rows -= row;
             } else {
-                self.gain.add(victim, pools);
+                self.gain.add(victim, need.pools);
             }
         }
+    }
+}
+
+/// What a request lacks.
+pub(crate) struct Need<'a> {
+    /// Running slots.
+    pub(crate) slots: usize,
+    /// A decode row that gives its token to the step's budget, which is spent.
+    pub(crate) row: bool,
+    pub(crate) reserve: &'a PageReserve,
+    pub(crate) pools: &'a PoolSet,
+}
+
+impl Need<'_> {
+    fn is_met(&self, head: &Request, victims: usize, rows: usize, gain: &PageGain) -> bool {
+        victims >= self.slots
+            && (!self.row || rows > 0)
+            && self.reserve.leaves_room_for(head, gain, self.pools)
     }
 }

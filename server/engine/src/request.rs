@@ -6,13 +6,14 @@ use std::time::Duration;
 use admission::{Evicted, PrefillDebt, QueuePermit, Rank, Rejected};
 use kv_cache::{Claims, Lookup, Namespace, PageTable, PoolSet};
 use model::{Constraint, Logits, Sampler, SamplingParams, Scorer};
-use types::{RequestId, Time, TokenId};
+use types::{Priority, RequestId, Time, TokenId};
 
 use crate::output::{
     Finish, Outcome, RequestEnd, RequestError, Sink, Stage, Timings, TokenEvent, Verdict,
 };
 use crate::scores::{Rows, Scores};
 use crate::stats::{Queue, QueueExit, QueueExitCause};
+use crate::tenants::Slot;
 
 /// A request on its way into the engine.
 pub struct Submission {
@@ -76,6 +77,11 @@ pub(crate) struct Request {
     pub(crate) id: RequestId,
     /// Its place in the order of service, that of its permit.
     pub(crate) rank: Rank,
+    /// How much it matters, without its age.
+    pub(crate) priority: Priority,
+    pub(crate) tenant: Option<Arc<str>>,
+    /// Its tenant among the active ones, where tenants take turns.
+    pub(crate) slot: Option<Slot>,
     pub(crate) phase: Phase,
     /// Prompt and answer.
     pub(crate) tokens: Vec<TokenId>,
@@ -144,6 +150,9 @@ impl Request {
         Self {
             id,
             rank: permit.rank(),
+            priority: permit.priority(),
+            tenant: submission.tenant,
+            slot: None,
             phase: Phase::Waiting(permit),
             prompt_tokens: prompt.len(),
             tokens: prompt,

@@ -17,7 +17,7 @@ use types::{PoolId, RequestId, Time};
 
 use crate::budget::{PageReserve, TokenBudget};
 use crate::deadlines::Deadlines;
-use crate::preempt::Preemptor;
+use crate::preempt::{Need, Preemptor};
 use crate::queue::ByRank;
 use crate::request::Request;
 use crate::stats::{PreemptReason, Preemptions, Queue, QueueExit};
@@ -112,7 +112,10 @@ impl Scheduler {
             limits,
             claims: pools.claims(),
             pools,
-            waiting: Waiting::new(limits.scheduling.queue_timeout.is_some()),
+            waiting: Waiting::new(
+                limits.scheduling.queue_timeout.is_some(),
+                limits.scheduling.fair_share,
+            ),
             retracted: ByRank::default(),
             running: ByRank::default(),
             retracted_tokens: 0,
@@ -133,6 +136,12 @@ impl Scheduler {
 
     /// Takes a request out, wherever it is. `None` when it has ended before.
     pub(crate) fn remove(&mut self, id: RequestId) -> Option<Request> {
+        let request = self.take_out(id)?;
+        self.waiting.leave(request.slot);
+        Some(request)
+    }
+
+    fn take_out(&mut self, id: RequestId) -> Option<Request> {
         let rank = self.rank_of.remove(&id)?;
         if let Some(request) = self.retracted.remove(rank) {
             self.retracted_tokens -= request.tokens.len() as u64;
@@ -269,9 +278,10 @@ impl Scheduler {
 
     /// Who is let in next: the better of the best retracted and the head of those that wait. Of
     /// equals, the retracted one, whose answer has begun.
-    fn head(&self) -> Option<(Queue, &Request)> {
-        match (self.retracted.best(), self.waiting.head()) {
-            (Some(retracted), Some(waiting)) if waiting.rank.is_better_than(retracted.rank) => {
+    fn head(&mut self) -> Option<(Queue, Rank)> {
+        let retracted = self.retracted.best().map(|request| request.rank);
+        match (retracted, self.waiting.head()) {
+            (Some(retracted), Some(waiting)) if waiting.is_better_than(retracted) => {
                 Some((Queue::Waiting, waiting))
             }
             (Some(retracted), _) => Some((Queue::Retracted, retracted)),
@@ -279,17 +289,25 @@ impl Scheduler {
         }
     }
 
+    fn queued(&self, queue: Queue, rank: Rank) -> &Request {
+        let request = match queue {
+            Queue::Retracted => self.retracted.get(rank),
+            Queue::Waiting => self.waiting.get(rank),
+        };
+        request.expect("the head is in its queue")
+    }
+
     /// Lets requests in that are better than the running request `before`, while slots, tokens
     /// and pages allow, or can be taken from those from `before` on. The first that does not get
     /// in closes the door for this step: nobody overtakes it.
     fn admit(&mut self, before: Option<Rank>, step: &mut Step<'_>) {
         while step.open {
-            let Some((queue, head)) = self.head() else { return };
-            if before.is_some_and(|before| head.rank >= before) {
+            let Some((queue, rank)) = self.head() else { return };
+            if before.is_some_and(|before| rank >= before) {
                 return;
             }
-            let rank = head.rank;
-            step.open = self.has_place_for(head, step) || self.preempt_for(queue, before, step);
+            step.open = self.has_place_for(self.queued(queue, rank), step)
+                || before.is_some_and(|before| self.preempt_for(queue, rank, before, step));
             if step.open {
                 self.let_in(queue, rank, step);
             }
@@ -303,23 +321,19 @@ impl Scheduler {
             && self.reserve.has_room_for(head, &self.pools)
     }
 
-    /// Retracts what must go for the head of `queue`; `false` where that is not enough, and then
-    /// nobody goes.
-    fn preempt_for(&mut self, queue: Queue, before: Option<Rank>, step: &mut Step<'_>) -> bool {
-        let Some(before) = before else { return false };
-        let head = match queue {
-            Queue::Retracted => self.retracted.best(),
-            Queue::Waiting => self.waiting.head(),
-        }
-        .expect("there is a head");
-        if !step.budget.may_score(head) {
-            return false;
-        }
-        let slots = (self.running.len() + 1).saturating_sub(self.limits.max_running);
+    /// Retracts what must go for the head of `queue`, of those from `before` on; `false` where
+    /// that is not enough, and then nobody goes.
+    fn preempt_for(&mut self, queue: Queue, rank: Rank, before: Rank, step: &mut Step<'_>) -> bool {
         let mut preemptor = std::mem::take(&mut self.preemptor);
-        let spent = step.budget.is_spent();
+        let head = self.queued(queue, rank);
+        let need = Need {
+            slots: (self.running.len() + 1).saturating_sub(self.limits.max_running),
+            row: step.budget.is_spent(),
+            reserve: &self.reserve,
+            pools: &self.pools,
+        };
         let found =
-            preemptor.choose(head, &self.running, before, slots, spent, &self.reserve, &self.pools);
+            step.budget.may_score(head) && preemptor.choose(head, &need, &self.running, before);
         if found {
             for victim in preemptor.victims() {
                 self.retract(*victim, PreemptReason::Priority, step);
@@ -335,17 +349,20 @@ impl Scheduler {
             Queue::Retracted => self.retracted.remove(rank),
             Queue::Waiting => self.waiting.remove(rank),
         }
-        .expect("it was the head");
+        .expect("the head is in its queue");
         match request.start(step.now) {
             Ok(exit) => step.exits.push(exit),
             Err(refusal) => {
                 self.rank_of.remove(&request.id);
+                self.waiting.leave(request.slot);
                 step.plan.refused.push((request, refusal));
                 return;
             }
         }
-        if queue == Queue::Retracted {
-            self.retracted_tokens -= request.tokens.len() as u64;
+        match queue {
+            Queue::Retracted => self.retracted_tokens -= request.tokens.len() as u64,
+            // The whole prompt at once, so that the next to start is already another tenant's.
+            Queue::Waiting => self.waiting.charge(request.slot, request.tokens.len()),
         }
         step.plan.cached_tokens += request.take_cached() as u64;
         if !request.finds_claimed(&mut self.claims) {

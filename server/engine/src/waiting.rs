@@ -7,6 +7,8 @@ use types::Time;
 
 use crate::queue::ByRank;
 use crate::request::Request;
+use crate::shares::Shares;
+use crate::tenants::{Slot, Tenants};
 
 /// Requests that hold a permit and have not started.
 #[derive(Default)]
@@ -14,30 +16,68 @@ pub(crate) struct Waiting {
     requests: ByRank,
     /// By the time of their permits; kept only where waiting has a limit.
     by_age: Option<BTreeSet<(Time, Rank)>>,
+    /// Whose turn it is, where tenants take turns.
+    fair: Option<Fair>,
+}
+
+/// What fair shares need to know: also of the requests that do not wait any more.
+#[derive(Default)]
+struct Fair {
+    tenants: Tenants,
+    shares: Shares,
 }
 
 impl Waiting {
-    /// An empty queue; `timed` where [`waits_since`](Self::waits_since) will be called.
-    pub(crate) fn new(timed: bool) -> Self {
-        Self { requests: ByRank::default(), by_age: timed.then(BTreeSet::new) }
+    /// An empty queue; `timed` where [`waits_since`](Self::waits_since) will be called, `fair`
+    /// where tenants take turns.
+    pub(crate) fn new(timed: bool, fair: bool) -> Self {
+        let (by_age, fair) = (timed.then(BTreeSet::new), fair.then(Fair::default));
+        Self { requests: ByRank::default(), by_age, fair }
     }
 
-    pub(crate) fn insert(&mut self, request: Request) {
+    pub(crate) fn insert(&mut self, mut request: Request) {
         if let Some(by_age) = &mut self.by_age {
             by_age.insert((request.enqueued_at(), request.rank));
+        }
+        if let Some(Fair { tenants, shares }) = &mut self.fair {
+            let slot = tenants.enter(request.tenant.as_ref());
+            request.slot = Some(slot);
+            shares.insert(&request, slot, tenants);
         }
         self.requests.insert(request);
     }
 
     pub(crate) fn remove(&mut self, rank: Rank) -> Option<Request> {
         let request = self.requests.remove(rank)?;
-        self.forget_age(&request);
+        if let Some(by_age) = &mut self.by_age {
+            by_age.remove(&(request.enqueued_at(), rank));
+        }
+        if let (Some(Fair { tenants, shares }), Some(slot)) = (&mut self.fair, request.slot) {
+            shares.remove(&request, slot, tenants);
+        }
         Some(request)
     }
 
     /// Who starts next.
-    pub(crate) fn head(&self) -> Option<&Request> {
-        self.requests.best()
+    pub(crate) fn head(&mut self) -> Option<Rank> {
+        match &mut self.fair {
+            Some(Fair { tenants, shares }) => shares.next(tenants),
+            None => self.requests.best().map(|request| request.rank),
+        }
+    }
+
+    /// Tokens were computed for this tenant; without fair shares there is none.
+    pub(crate) fn charge(&mut self, slot: Option<Slot>, tokens: usize) {
+        if let (Some(fair), Some(slot)) = (&mut self.fair, slot) {
+            fair.tenants.charge(slot, tokens as u64);
+        }
+    }
+
+    /// A request of this tenant that had been in this queue ended.
+    pub(crate) fn leave(&mut self, slot: Option<Slot>) {
+        if let (Some(fair), Some(slot)) = (&mut self.fair, slot) {
+            fair.tenants.leave(slot);
+        }
     }
 
     pub(crate) fn get(&self, rank: Rank) -> Option<&Request> {
@@ -72,11 +112,5 @@ impl Waiting {
     /// Best rank first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
         self.requests.iter()
-    }
-
-    fn forget_age(&mut self, request: &Request) {
-        if let Some(by_age) = &mut self.by_age {
-            by_age.remove(&(request.enqueued_at(), request.rank));
-        }
     }
 }

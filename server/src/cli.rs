@@ -3,6 +3,7 @@
 //! Nothing is checked here beyond the form of one value; how values fit together, the model and
 //! the host is the business of [`crate::config`].
 
+mod order;
 mod units;
 
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use order::{OrderSettings, PriorityOrder, Switch};
 pub use units::{ByteSize, Span};
 
 use crate::exit::Exit;
@@ -259,6 +261,9 @@ pub struct Settings {
     /// Flags about requests waiting and running.
     #[command(flatten)]
     pub load: LoadSettings,
+    /// Flags about the order of requests.
+    #[command(flatten)]
+    pub order: OrderSettings,
     /// Flags about the machine.
     #[command(flatten)]
     pub machine: MachineSettings,

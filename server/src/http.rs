@@ -13,6 +13,7 @@ mod prompt;
 mod record;
 mod respond;
 mod socket;
+mod tenant;
 mod tokens;
 mod tools;
 mod usage;
@@ -23,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 
 use admission::AdmissionController;
 use axum::Router;
-use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -36,7 +37,7 @@ use tokenizer::Tokenizer;
 use tokio::sync::Semaphore;
 use types::{Clock, RequestId};
 
-use crate::cli::{PrefixCacheScope, ToolCallParser};
+use crate::cli::{PrefixCacheScope, PriorityOrder, ToolCallParser};
 use crate::config::Resolved;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::probes;
@@ -78,6 +79,10 @@ pub struct Api {
     /// Most choices of one request that can ever be admitted together; 0: no limit.
     max_waiting: usize,
     cache_scope: PrefixCacheScope,
+    /// What a number in `priority` means.
+    priority_order: PriorityOrder,
+    /// The header that names the tenant.
+    tenant_header: HeaderName,
     created: u64,
     serving: OnceLock<Serving>,
     tool_call_parser: ToolCallParser,
@@ -114,6 +119,8 @@ impl Api {
             max_unsent: settings.max_unsent_tokens,
             max_waiting: settings.load.max_queued_requests,
             cache_scope: settings.load.prefix_cache_scope,
+            priority_order: settings.order.priority_order,
+            tenant_header: settings.order.tenant_header.clone(),
             created: clock.unix_seconds(clock.now()) as u64,
             serving: OnceLock::new(),
             tool_call_parser: settings.tool_call_parser,

@@ -35,7 +35,14 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
 /// Every value by its flag, in the words of the command line.
 fn values(resolved: &Resolved) -> Vec<(&'static str, String)> {
     let settings = &resolved.settings;
-    let (load, machine) = (&settings.load, &settings.machine);
+    let (load, machine, order) = (&settings.load, &settings.machine, &settings.order);
+    let named = |value: Option<clap::builder::PossibleValue>| {
+        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
+    };
+    let limit = |span: Span| match span.0.is_zero() {
+        true => "no limit".to_owned(),
+        false => span.to_string(),
+    };
     let pool: u64 = resolved.pools.iter().map(crate::config::PoolPlan::bytes).sum();
     let tokens = match load.max_queued_tokens {
         Some(0) => "no limit".to_owned(),
@@ -61,6 +68,12 @@ fn values(resolved: &Resolved) -> Vec<(&'static str, String)> {
         ("max-running-requests", load.max_running_requests.to_string()),
         ("max-queued-requests", queued),
         ("max-queued-tokens", tokens),
+        ("priority-order", named(order.priority_order.to_possible_value())),
+        ("preemption-threshold", order.preemption_threshold.to_string()),
+        ("fair-share", named(order.fair_share.to_possible_value())),
+        ("tenant-header", order.tenant_header.to_string()),
+        ("queue-timeout", limit(order.queue_timeout)),
+        ("request-timeout", limit(order.request_timeout)),
         ("ttft-objective", Span(load.ttft_objective.0).to_string()),
         ("itl-objective", load.itl_objective.to_string()),
         ("e2e-objective", load.e2e_objective.to_string()),

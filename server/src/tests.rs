@@ -5,6 +5,7 @@ mod admission;
 mod echo;
 mod errors;
 mod metrics;
+mod order;
 pub(crate) mod rig;
 mod sampling;
 mod serving;

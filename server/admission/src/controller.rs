@@ -446,4 +446,6 @@ fn whole_seconds(time: Duration) -> Duration {
 }
 
 #[cfg(test)]
+mod eviction_tests;
+#[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use crate::{AdmissionController, Limits, PrefillDebt, QueuePermit, RejectReason}
 
 #[derive(Debug, Clone)]
 enum Action {
-    Admit,
+    Admit { level: i64 },
     Charge { pick: usize, tokens: u64 },
     Refund { pick: usize, tokens: u64 },
     Start { pick: usize },
@@ -25,7 +25,7 @@ fn action() -> impl Strategy<Value = Action> {
     let tokens = 1..5000_u64;
     let both = (pick.clone(), tokens.clone());
     prop_oneof![
-        3 => Just(Action::Admit),
+        3 => (-3..=3_i64).prop_map(|level| Action::Admit { level }),
         3 => both.clone().prop_map(|(pick, tokens)| Action::Charge { pick, tokens }),
         1 => both.clone().prop_map(|(pick, tokens)| Action::Refund { pick, tokens }),
         2 => pick.clone().prop_map(|pick| Action::Start { pick }),
@@ -42,6 +42,17 @@ struct Waiting {
     tokens: u64,
     cached: u64,
     since: Time,
+}
+
+impl Waiting {
+    /// The effective priority at any moment, smaller is better: in nanoseconds of waiting.
+    fn key(&self) -> i128 {
+        key(self.since, self.permit.priority())
+    }
+}
+
+fn key(since: Time, priority: Priority) -> i128 {
+    i128::from(since.0) - i128::from(priority.level()) * 10_000_000_000
 }
 
 struct World {
@@ -98,13 +109,7 @@ impl World {
 
     fn apply(&mut self, action: Action) -> Result<(), TestCaseError> {
         match action {
-            Action::Admit => match self.controller.try_admit(Priority::NORMAL, self.now) {
-                Ok(permit) => {
-                    let since = self.now;
-                    self.waiting.push(Waiting { permit, tokens: 0, cached: 0, since });
-                }
-                Err(refusal) => self.check_refusal(refusal, 1)?,
-            },
+            Action::Admit { level } => self.admit(Priority::new(level).expect("small"))?,
             Action::Charge { pick, tokens } => self.charge(pick, tokens)?,
             Action::Refund { pick, tokens } => {
                 if !self.waiting.is_empty() {
@@ -138,6 +143,65 @@ impl World {
         Ok(())
     }
 
+    fn admit(&mut self, priority: Priority) -> Result<(), TestCaseError> {
+        let full = self.limits.max_queued_requests != 0
+            && self.waiting.len() == self.limits.max_queued_requests;
+        let victims = self.victims(key(self.now, priority), usize::from(full), 0);
+        match self.controller.try_admit(priority, self.now) {
+            Ok(permit) => {
+                let victims = victims.ok_or_else(|| TestCaseError::fail("nobody is worse"))?;
+                self.lose(&victims)?;
+                let since = self.now;
+                self.waiting.push(Waiting { permit, tokens: 0, cached: 0, since });
+            }
+            Err(refusal) => {
+                prop_assert!(victims.is_none() || self.uncached() > 0, "a place was to be had");
+                self.check_refusal(refusal, 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The places of those that go for a newcomer of `key`, by the rule in its plainest form.
+    fn victims(&self, key: i128, places: usize, tokens: u64) -> Option<Vec<usize>> {
+        let mut order: Vec<usize> = (0..self.waiting.len()).collect();
+        order.sort_by_key(|at| {
+            let entry = &self.waiting[*at];
+            std::cmp::Reverse((entry.key(), entry.permit.rank().seq()))
+        });
+        let (mut victims, mut gained) = (Vec::new(), 0);
+        for at in order {
+            if victims.len() >= places && gained >= tokens {
+                break;
+            }
+            let entry = &self.waiting[at];
+            if entry.key() <= key {
+                return None;
+            }
+            let uncached = entry.tokens - entry.cached;
+            if victims.len() < places || uncached > 0 {
+                victims.push(at);
+                gained += uncached;
+            }
+        }
+        (victims.len() >= places && gained >= tokens).then_some(victims)
+    }
+
+    /// Exactly these were evicted.
+    fn lose(&mut self, victims: &[usize]) -> Result<(), TestCaseError> {
+        for (at, entry) in self.waiting.iter().enumerate() {
+            let evicted = entry.permit.evicted().map(|refusal| refusal.reason);
+            let expected = victims.contains(&at).then_some(RejectReason::PriorityEvicted);
+            prop_assert_eq!(evicted, expected);
+        }
+        let mut at = 0;
+        self.waiting.retain(|_| {
+            at += 1;
+            !victims.contains(&(at - 1))
+        });
+        Ok(())
+    }
+
     fn charge(&mut self, pick: usize, tokens: u64) -> Result<(), TestCaseError> {
         let Some(entry) = Self::take(&mut self.waiting, pick) else { return Ok(()) };
         if entry.tokens > 0 {
@@ -145,12 +209,18 @@ impl World {
             return Ok(());
         }
         let (since, before) = (entry.since, self.uncached());
+        let excess = (before + tokens).saturating_sub(self.tokens_bound()).min(before);
+        let victims = self.victims(key(self.now, entry.permit.priority()), 0, excess);
         match entry.permit.charge(tokens, self.now) {
             Ok(permit) => {
+                let victims = victims.ok_or_else(|| TestCaseError::fail("nobody is worse"))?;
+                self.lose(&victims)?;
+                let before = self.uncached();
                 prop_assert!(before == 0 || before + tokens <= self.tokens_bound());
                 self.waiting.push(Waiting { permit, tokens, cached: 0, since });
             }
             Err(refusal) => {
+                prop_assert!(victims.is_none(), "{victims:?} would have been enough");
                 prop_assert!(refusal.reason != RejectReason::QueueRequestsFull);
                 self.check_refusal(refusal, tokens)?;
             }

@@ -1,16 +1,18 @@
 //! The scheduler and its thread: continuous batching over paged KV.
 //!
 //! One thread turns one loop ([`step`](self)): drain events, schedule, execute, commit, observe. A
-//! step mixes one decode row per running answer with chunks of prompts under a token budget, first
-//! come first served. When pages run out, the youngest request is retracted: its pages are freed,
-//! it goes to the front of the queue, and its tokens are computed again later; its text stays the
-//! same.
+//! step mixes one decode row per running answer with chunks of prompts under a token budget, in
+//! the order of rank: effective priority, then arrival. When pages run out, the worst running
+//! request is retracted: its pages are freed, it queues before whatever waits with the same rank,
+//! and its tokens are computed again later; its text stays the same. The same happens to one that
+//! a waiting request exceeds by the configured levels of priority, where there is no slot for it.
 //!
 //! Invariants:
 //! - every accepted submission ends exactly once, through [`Sink::finish`];
-//! - the oldest request progresses in every step that runs a batch;
+//! - the best running request progresses in every step that runs a batch;
 //! - pages belong to a request and are freed by dropping it; the queue depth is the live permits;
-//! - the cost of a step does not depend on how many requests wait.
+//! - the cost of a step is logarithmic in how many requests wait;
+//! - a step that only decodes allocates nothing once its buffers are warm.
 //!
 //! This crate knows no text, no wire format and no metric: a [`Sink`] takes the tokens of one
 //! request, an [`Observer`] takes plain values once per step. Only the thread's rim reads a clock;

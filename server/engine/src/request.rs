@@ -264,6 +264,10 @@ impl Request {
             Some((_, enqueued_at)) => (Queue::Waiting, *enqueued_at),
             None => (Queue::Retracted, self.queued_since),
         };
+        // All the memory of its answer now, none of it in a later step.
+        let most = self.prompt_tokens + self.max_tokens;
+        self.tokens.reserve_exact(most.saturating_sub(self.tokens.len()));
+        self.table.reserve_ids(most);
         self.note_queued(now);
         self.timings.scheduled.get_or_insert(now);
         self.running_since = now;

@@ -22,9 +22,9 @@ pub(crate) fn plant_leak(nth: u32) {
     LEAK_IN.set(Some(nth));
 }
 
-/// Takes a planted leak out that was not reached.
-pub(crate) fn clear_leak() {
-    LEAK_IN.set(None);
+/// Takes a planted leak out; true where it was not reached.
+pub(crate) fn clear_leak() -> bool {
+    LEAK_IN.take().is_some()
 }
 
 /// Called once per ended request that holds pages.

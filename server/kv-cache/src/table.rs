@@ -118,6 +118,15 @@ impl PageTable {
         attached
     }
 
+    /// Takes the memory for the page ids of `tokens` tokens at once, so that growing up to there
+    /// allocates nothing more. Takes no page.
+    pub fn reserve_ids(&mut self, tokens: usize) {
+        for (list, spec) in self.lists.iter_mut().zip(self.set.specs()) {
+            let more = spec.pages_for(tokens).saturating_sub(list.end());
+            list.pages.reserve_exact(more);
+        }
+    }
+
     /// Grows until `tokens` tokens are covered in every pool: all or nothing. Never shrinks. Drops
     /// cached pages that nobody holds, longest unused first, before it fails.
     ///

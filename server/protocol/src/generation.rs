@@ -21,6 +21,8 @@ pub const MAX_STOP_TOKENS: usize = 1024;
 
 /// Most entries of `logit_bias`: each of them is added in every step.
 pub const MAX_LOGIT_BIAS: usize = 1024;
+/// The longest name of a tenant, in a header or in `user`.
+pub const MAX_USER_BYTES: usize = 256;
 /// The longest `cache_salt`.
 pub const MAX_SALT_BYTES: usize = 1024;
 /// Most log-probabilities of prompts in one request: prompt tokens times one more than the
@@ -71,6 +73,8 @@ pub struct Generation {
     pub include_usage: bool,
     /// How much the request matters against others.
     pub priority: Priority,
+    /// Who the client says it asks for; names the tenant where no header does.
+    pub user: Option<String>,
     /// Only requests with the same salt share what is cached of their prompts.
     pub cache_salt: Option<String>,
 }

@@ -24,7 +24,7 @@ pub use completion::CompletionParams;
 pub use error::{ApiError, ErrorBody, ErrorDetail};
 pub use generation::{
     Generation, MAX_CHOICES, MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_PROMPT_LOGPROBS, MAX_SALT_BYTES,
-    MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,
+    MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, MAX_USER_BYTES,
 };
 pub use message::{ChatMessage, PastCall};
 pub use models::{ModelCard, ModelList};

@@ -89,7 +89,7 @@ fn config(resolved: &Resolved, api: &Api) -> EngineConfig {
         pool_pages: resolved.pools.iter().map(|pool| pool.pages).collect(),
         max_submissions: load.max_queued_requests.max(SUBMISSIONS_MIN),
         prefix_cache: load.prefix_cache == PrefixCache::On,
-        scheduling: engine::Scheduling::default(),
+        scheduling: resolved.settings.order.scheduling(),
         seed: api.nonce(),
     }
 }

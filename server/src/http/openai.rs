@@ -19,6 +19,7 @@ use super::error::Failure;
 use super::prompt::{Ask, Endpoint, Prepared, Tokenized};
 use super::record::Arrival;
 use super::respond::{self, Accepted};
+use super::tenant::{self, mentions_priority};
 use super::usage::Tally;
 use super::{Api, Serving, body, json};
 use crate::cli::PrefixCacheScope;
@@ -86,26 +87,30 @@ async fn accept(
     arrival: &Arrival,
 ) -> Result<Accepted, Denied> {
     let serving = api.serving().ok_or_else(Failure::loading)?;
+    let tenant = tenant::of_header(request.headers(), &api.tenant_header)?;
     let body = body::read(request, api.body).await?;
     // Who would not get a place whatever the body says is refused before it is parsed.
-    serving.admission.check(Priority::MAX, 1, api.clock.now())?;
+    let most = if mentions_priority(&body) { Priority::MAX } else { Priority::NORMAL };
+    serving.admission.check(most, 1, api.clock.now())?;
     let limits = api.limits(serving);
     let ask = Ask::parse(endpoint, &body, &limits)?;
     drop(body);
     api.check_model(Some(&ask.model))?;
     let (choices, prompts) = (ask.choices(), ask.prompts());
     let denied = |failure: Failure| Denied { failure, choices };
-    let priority = ask.generation.priority;
+    let priority = api.priority_order.read(ask.generation.priority);
     let permits = api.admit(serving, priority, prompts, choices).map_err(denied)?;
     let Ask { input, generation, echo, structure, .. } = ask;
     let prepared = api.prepare(serving, input, echo, structure).await?;
     let Prepared { prompts, compiled, calls } = prepared;
     let tokenized = api.clock.now();
-    // No header names a tenant yet.
-    let namespace = api.namespace(None, generation.cache_salt.as_deref());
-    let planned = api
-        .plan(serving, &generation, &namespace, &prompts, permits, &limits, tokenized)
-        .map_err(denied)?;
+    let tenant = tenant.or_else(|| generation.user.as_deref().map(Arc::from));
+    let namespace = api.namespace(tenant.as_deref(), generation.cache_salt.as_deref());
+    let planned = api.plan(serving, &generation, &namespace, &prompts, permits, &limits, tokenized);
+    let planned = planned.map_err(|failure| {
+        api.count_evicted(&failure, &prompts, generation.n);
+        denied(failure)
+    })?;
     let lengths: Vec<usize> = planned.iter().map(|planned| planned.prompt.len()).collect();
     let id = planned.first().map_or(0, |planned| planned.id.0);
     let common = Common {
@@ -114,7 +119,7 @@ async fn accept(
         min_tokens: generation.min_tokens,
         compiled,
         calls,
-        tenant: None,
+        tenant,
         namespace,
         streaming: generation.stream,
         arrived: arrival.at,
@@ -220,6 +225,25 @@ impl Api {
             });
         }
         Ok(planned)
+    }
+
+    /// An evicted request had its place in the queue: it was admitted before it was refused.
+    fn count_evicted(&self, failure: &Failure, prompts: &[Tokenized], n: usize) {
+        let evicted = |refusal: &Rejected| match refusal.reason {
+            RejectReason::PriorityEvicted | RejectReason::QueueTimeout => true,
+            RejectReason::QueueRequestsFull
+            | RejectReason::QueueTokensFull
+            | RejectReason::DrainTime
+            | RejectReason::Draining
+            | RejectReason::Unhealthy => false,
+        };
+        if matches!(failure, Failure::Refused(refusal) if evicted(refusal)) {
+            for prompt in prompts {
+                for _ in 0..n {
+                    self.requests.admitted(prompt.tokens.len());
+                }
+            }
+        }
     }
 
     fn count(&self, denied: &Denied) {

@@ -88,7 +88,7 @@ fn waits(load: &Load, slots: usize, level: i64) -> Vec<Duration> {
 
 fn load() -> impl Strategy<Value = Load> {
     let job = (0..400_u64, 1..200_usize, 1..80_usize);
-    prop::collection::vec(job, 5..60).prop_map(|jobs| {
+    prop::collection::vec(job, 5..40).prop_map(|jobs| {
         let mut at = Duration::ZERO;
         let mut arrive = |gap| {
             at += Duration::from_millis(gap);
@@ -99,7 +99,7 @@ fn load() -> impl Strategy<Value = Load> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn equal_priorities_wait_no_longer_than_twice_first_come_first_served(

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use admission::{AdmissionController, Limits, Rejected};
+use kv_cache::Namespace;
 use model::{FakeOptions, FakeRunner, SamplingParams};
 use types::{Priority, RequestId, Time, TokenId};
 
@@ -113,14 +114,15 @@ pub(super) struct Rig {
     next_id: u64,
 }
 
-/// Bounds with `running` slots, steps of 64 tokens, and pages without end.
+/// Bounds with `running` slots, steps of 64 tokens, and pages for all.
 pub(super) fn bounds(running: usize, scheduling: Scheduling) -> EngineConfig {
     EngineConfig {
         max_running: running,
         max_batch_tokens: 64,
         prefill_chunk: 64,
-        pool_pages: vec![100_000],
+        pool_pages: vec![4000],
         max_submissions: 100_000,
+        prefix_cache: false,
         scheduling,
         seed: 0,
     }
@@ -162,6 +164,7 @@ impl Rig {
             permit,
             prompt: vec![TokenId(1); job.prompt],
             tenant: job.tenant.map(Arc::from),
+            namespace: Namespace::default(),
             prompt_logprobs: false,
             sampling: SamplingParams::default(),
             constraint: None,

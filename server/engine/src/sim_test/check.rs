@@ -7,34 +7,42 @@ use admission::{QueuePermit, Rank};
 use types::{PoolId, RequestId, Time};
 
 use super::client::{Quirk, Seen};
+use super::door::Door;
 use super::ensure;
 use super::load::Wish;
+use super::order;
 use super::rig::alone;
 use super::world::World;
 use crate::request::{Phase, Request};
 use crate::scheduler::Scheduler;
 use crate::step::Core;
-use crate::{AbortReason, Outcome, RequestEnd, RequestError, Verdict};
+use crate::{AbortReason, Outcome, PreemptReason, RequestEnd, RequestError, Verdict};
 
 /// How far the best running request was before a turn.
 pub(super) struct Progress {
     best: Option<(Rank, usize, usize)>,
+    /// Retractions for priority so far.
+    for_priority: u64,
 }
 
 impl Progress {
-    pub(super) fn of_best(core: &Core) -> Self {
-        let best = core.scheduler.running.best();
-        Self { best: best.map(|request| (request.rank, request.computed(), request.generated())) }
+    pub(super) fn of_best(world: &World) -> Self {
+        let best = world.core.scheduler.running.best();
+        let best = best.map(|request| (request.rank, request.computed(), request.generated()));
+        Self { best, for_priority: for_priority(world) }
     }
 
     /// It has ended, come closer to its end, or given way to a better one: nobody starves.
-    pub(super) fn check(&self, core: &Core) -> Result<(), String> {
-        let Scheduler { running, retracted, .. } = &core.scheduler;
+    pub(super) fn check(&self, world: &World) -> Result<(), String> {
+        let Scheduler { running, retracted, .. } = &world.core.scheduler;
         let Some((rank, computed, generated)) = self.best else { return Ok(()) };
         if running.best().is_some_and(|best| best.rank < rank) {
             return Ok(());
         }
-        ensure!(retracted.get(rank).is_none(), "the best running request was retracted");
+        // A much better one may have come, and even ended since.
+        let gave_way = for_priority(world) > self.for_priority;
+        let kept = gave_way || retracted.get(rank).is_none();
+        ensure!(kept, "the best running request was retracted");
         if let Some(now) = running.get(rank) {
             let moved = now.computed() > computed || now.generated() > generated;
             ensure!(moved, "the best running request stands still at {computed} tokens");
@@ -43,12 +51,18 @@ impl Progress {
     }
 }
 
+fn for_priority(world: &World) -> u64 {
+    let told = world.watcher.0.lock().expect("one thread");
+    told.preempted[PreemptReason::Priority as usize]
+}
+
 /// After every turn.
 pub(super) fn invariants(world: &World) -> Result<(), String> {
     pages(&world.core)?;
     order(&world.core)?;
     queue(world)?;
     snapshot(world)?;
+    Door::check(world)?;
     let told = world.watcher.0.lock().expect("one thread");
     let elapsed = told.last_step.since(Time::ZERO);
     // The clock starts when the engine is made, a moment after zero.
@@ -113,13 +127,17 @@ fn queue(world: &World) -> Result<(), String> {
     let scheduler = &world.core.scheduler;
     let queue = world.admission.snapshot(world.time.read());
     let on_their_way = world.core.mailbox.submissions();
-    let permits = world.held.len() + on_their_way + scheduler.waiting.len();
+    // An eviction takes the place at once; the holder of the permit learns it later.
+    let held = world.held.iter().map(|(permit, ..)| permit).filter(|p| p.evicted().is_none());
+    let permits = held.clone().count() + on_their_way + scheduler.waiting.len();
     ensure!(queue.requests == permits, "{} in the queue, {permits} permits", queue.requests);
     let limit = world.conditions.limits.max_queued_requests;
     let most = limit + world.config().max_running;
     ensure!(limit == 0 || permits <= most, "{permits} wait, {most} may");
     ensure!(on_their_way == 0, "a turn left submissions behind");
-    let held = world.held.iter().map(|(permit, ..)| permit.tokens()).sum::<u64>();
+    let evicted = scheduler.waiting.iter().find(|request| request.evicted().is_some());
+    ensure!(evicted.is_none(), "a turn left an evicted request in the queue");
+    let held = held.map(QueuePermit::tokens).sum::<u64>();
     let waiting = scheduler.waiting.iter().map(|r| r.tokens.len() as u64).sum::<u64>();
     let debts = scheduler.running.iter().map(|request| match &request.phase {
         // What a first prefill has left, by its own tokens: the debt is what is being checked.
@@ -222,6 +240,7 @@ fn one_end(
     let ran_past = early.into_iter().any(|token| wish.stop_tokens.contains(token));
     ensure!(!ran_past, "went on after a stop token");
     outcome(wish, seen, end)?;
+    order::end(world, end)?;
     let told = world.watcher.0.lock().expect("one thread");
     times(end, told.retracted_before_first.get(&id).copied().unwrap_or_default())
 }

@@ -37,7 +37,7 @@ pub(super) fn run(world: &mut World, seed: u64) -> Result<(), String> {
         _ => {
             // The last handle goes, as when the server is dropped.
             world.handle = None;
-            world.held.clear();
+            world.held_leave();
             until_ended(world)?;
             state_is(world, EngineState::Stopped)?;
         }
@@ -109,7 +109,7 @@ fn state_is(world: &World, state: EngineState) -> Result<(), String> {
 }
 
 fn nothing_is_left(world: &mut World) -> Result<(), String> {
-    world.held.clear();
+    world.held_leave();
     let snapshot = world.core.shared.snapshot().clone();
     ensure!(snapshot.running == 0 && snapshot.waiting == 0, "left: {snapshot:?}");
     ensure!(snapshot.retracted.requests == 0 && snapshot.retracted.tokens == 0, "{snapshot:?}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use admission::Limits;
 use kv_cache::Namespace;
 use model::{FakeOptions, SamplingParams};
-use types::TokenId;
+use types::{Priority, TokenId};
 
 use super::client::Quirk;
 use super::dice::Dice;
@@ -30,24 +30,30 @@ pub(super) struct Conditions {
     pub(super) spoils: u64,
     /// The longest request, prompt and answer.
     pub(super) longest: usize,
+    /// Priorities are between minus and plus this.
+    levels: u64,
+    /// Most requests that come together as one.
+    families: usize,
 }
 
 /// One request before it is submitted.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
-    /// Whose it is: tenants do not share pages.
-    pub(super) tenant: u64,
     pub(super) prompt: Vec<TokenId>,
     pub(super) sampling: SamplingParams,
     pub(super) max_tokens: usize,
     pub(super) stop_tokens: Vec<TokenId>,
     pub(super) quirk: Option<(usize, Quirk)>,
+    pub(super) priority: Priority,
+    /// Whose it is: tenants do not share pages.
+    pub(super) tenant: Option<&'static str>,
+    /// How many such requests come together and are admitted together.
+    pub(super) family: usize,
 }
 
 impl Wish {
     pub(super) fn namespace(&self) -> Namespace {
-        let name = format!("tenant {}", self.tenant);
-        Namespace::new((self.tenant > 0).then_some(&*name), None)
+        Namespace::new(self.tenant, None)
     }
 }
 
@@ -65,7 +71,7 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
         pool_pages: vec![longest.div_ceil(page_tokens).max(room / page_tokens)],
         max_submissions: dice.pick(&[4, 1000]),
         prefix_cache: dice.chance(800),
-        scheduling: Scheduling::default(),
+        scheduling: scheduling(dice),
         seed,
     };
     let limits = Limits {
@@ -92,6 +98,18 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
         aborts: dice.within(10..=200),
         spoils: dice.pick(&[0, 0, 2]),
         longest,
+        levels: dice.pick(&[0, 0, 1, 5, 100]),
+        families: dice.pick(&[1, 1, 3]),
+    }
+}
+
+fn scheduling(dice: &mut Dice) -> Scheduling {
+    let (times, long) = ([None, None, Some(50), Some(500)], [None, None, Some(300), Some(2000)]);
+    Scheduling {
+        preemption_threshold: dice.pick(&[0, 1, 2, 10, 50]),
+        fair_share: dice.chance(400),
+        queue_timeout: dice.pick(&times).map(Duration::from_millis),
+        request_timeout: dice.pick(&long).map(Duration::from_millis),
     }
 }
 
@@ -109,8 +127,16 @@ pub(super) fn wish(dice: &mut Dice, conditions: &Conditions) -> Wish {
     };
     let quirks = [Quirk::StopString, Quirk::Leaves, Quirk::IsSlow, Quirk::Panics];
     let quirk = dice.chance(150).then(|| (dice.size(0..=max_tokens), dice.pick(&quirks)));
-    let tenant = dice.within(0..=1);
-    Wish { tenant, prompt, sampling: sampling(dice), max_tokens, stop_tokens, quirk }
+    Wish {
+        prompt,
+        sampling: sampling(dice),
+        max_tokens,
+        stop_tokens,
+        quirk,
+        priority: priority(dice, conditions.levels),
+        tenant: dice.pick(&[None, Some("a"), Some("a"), Some("a"), Some("b"), Some("c")]),
+        family: dice.size(1..=conditions.families),
+    }
 }
 
 /// Most prompts begin as others do: with one of four system prompts, or with all of an earlier
@@ -125,13 +151,20 @@ fn prompt(dice: &mut Dice, conditions: &Conditions, tokens: usize) -> Vec<TokenI
 /// A request that starts small and grows as large as any: many of them run out of pages.
 pub(super) fn growing(dice: &mut Dice, conditions: &Conditions) -> Wish {
     Wish {
-        tenant: 0,
         prompt: vec![token(dice)],
         sampling: SamplingParams::default(),
         max_tokens: conditions.longest - 1,
         stop_tokens: Vec::new(),
         quirk: None,
+        priority: Priority::NORMAL,
+        tenant: None,
+        family: 1,
     }
+}
+
+fn priority(dice: &mut Dice, levels: u64) -> Priority {
+    let level = dice.within(0..=2 * levels).cast_signed() - levels.cast_signed();
+    Priority::new(level).expect("levels are at most 100")
 }
 
 fn sampling(dice: &mut Dice) -> SamplingParams {

@@ -1,15 +1,16 @@
 //! Counting: what the observer was told in one world, and what all seeds have covered.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use admission::RejectReason;
 use types::{RequestId, Time};
 
 use crate::{
-    AbortReason, Observer, Outcome, Queue, QueueExitCause, RequestEnd, RequestError, Stage,
-    StepPhase, StepStats,
+    AbortReason, Observer, Outcome, PreemptReason, Queue, QueueExitCause, RequestEnd, RequestError,
+    Stage, StepPhase, StepStats,
 };
 
 /// Sums over everything that the observer was told.
@@ -36,6 +37,12 @@ pub(super) struct Told {
     pub(super) phases: [u64; StepPhase::ALL.len()],
     pub(super) largest_batch: usize,
     pub(super) scheduled: u64,
+    /// That left the waiting queue for the batch, since the world last looked.
+    pub(super) started: Vec<RequestId>,
+    /// Retractions by reason.
+    pub(super) preempted: [u64; PreemptReason::ALL.len()],
+    /// Refused after they were accepted.
+    pub(super) rejected: BTreeMap<RejectReason, u64>,
 }
 
 /// The observer of a world.
@@ -53,6 +60,9 @@ impl Observer for Watcher {
         told.largest_batch = told.largest_batch.max(stats.tokens);
         told.gaps += stats.inter_token.len() as u64;
         told.preemptions += stats.preemptions.requests();
+        for reason in PreemptReason::ALL {
+            told.preempted[reason as usize] += stats.preemptions.of(reason);
+        }
         // A request leaves its queue before its first token of the same step.
         for exit in stats.queue_exits {
             match exit.queue {
@@ -64,7 +74,11 @@ impl Observer for Watcher {
                     }
                 }
             }
-            told.scheduled += u64::from(exit.cause == QueueExitCause::Scheduled);
+            let scheduled = exit.cause == QueueExitCause::Scheduled;
+            told.scheduled += u64::from(scheduled);
+            if scheduled && exit.queue == Queue::Waiting {
+                told.started.push(exit.id);
+            }
         }
         for first in stats.first_tokens {
             told.first_tokens += 1;
@@ -78,14 +92,18 @@ impl Observer for Watcher {
     }
 
     fn on_request_end(&mut self, end: &RequestEnd) {
-        self.0.lock().expect("one thread").ends.push(end.clone());
+        let mut told = self.0.lock().expect("one thread");
+        if let Outcome::Rejected(refusal) = &end.outcome {
+            *told.rejected.entry(refusal.reason).or_default() += 1;
+        }
+        told.ends.push(end.clone());
     }
 }
 
 /// What was reached, over all seeds. Every count must be above zero.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
-    counts: std::collections::BTreeMap<String, u64>,
+    counts: BTreeMap<String, u64>,
 }
 
 impl Coverage {
@@ -132,6 +150,9 @@ impl Coverage {
             "refused: queue_requests_full",
             "refused: queue_tokens_full",
             "refused: drain_time",
+            "refused: priority_evicted",
+            "ended: priority_evicted",
+            "ended: queue_timeout",
             "refused: busy",
             "refused: too long",
             "left before submission",
@@ -143,13 +164,14 @@ impl Coverage {
         .map(str::to_owned)
         .to_vec();
         wanted.extend(Stage::ALL.map(|stage| format!("aborted in {stage:?}")));
-        // No simulated engine has a running timeout yet.
-        let reasons = AbortReason::ALL.iter().filter(|r| **r != AbortReason::RunningTimeout);
-        wanted.extend(reasons.map(|reason| format!("aborted for {reason:?}")));
+        wanted.extend(AbortReason::ALL.map(|reason| format!("aborted for {reason:?}")));
+        wanted.extend(PreemptReason::ALL.map(|reason| format!("preempted for {reason:?}")));
         wanted.extend(StepPhase::ALL.map(|phase| format!("steps: {phase:?}")));
         for what in wanted {
             assert!(self.of(&what) > 0, "no seed reached '{what}'");
         }
+        let (calm, seeds) = (self.of("seeds without a preemption"), self.of("seeds"));
+        assert!(20 * calm <= seeds, "{calm} of {seeds} seeds saw no preemption");
     }
 }
 

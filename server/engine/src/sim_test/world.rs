@@ -5,26 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use admission::{AdmissionController, QueuePermit};
+use admission::{AdmissionController, Rank};
 use model::FakeRunner;
-use types::{Priority, RequestId, Time};
+use types::RequestId;
 
-use super::client::{Client, Clients};
+use super::client::Clients;
 use super::dice::Dice;
-use super::load::{Conditions, Wish, conditions, growing, wish};
+use super::door::{Door, Held};
+use super::load::{Conditions, Wish, conditions, growing};
 use super::rig::{Faults, FaultyRunner, VirtualTime};
 use super::tally::{Coverage, Watcher};
-use super::{check, ending, ensure};
+use super::{check, ending, ensure, order};
 use crate::step::{Core, Turn};
-use crate::{
-    AbortReason, EngineConfig, Handle, Outcome, RequestEnd, Submission, SubmitError, prepare,
-};
+use crate::{AbortReason, EngineConfig, Handle, Outcome, PreemptReason, prepare};
 
 /// Requests that each seed sees end, at least, before its own end comes.
 const REQUESTS: usize = 200;
 
-/// A seed that has not seen a preemption and an abort by then is a bad seed.
-const REQUESTS_MAX: usize = 5000;
+/// A seed that has not seen a preemption and an abort by then will not see them.
+const REQUESTS_MAX: usize = 1500;
 
 /// While so many are live nobody new comes, so that a seed serves rather than collects.
 const LIVE_MAX: usize = 80;
@@ -40,18 +39,20 @@ pub(super) struct World {
     pub(super) watcher: Watcher,
     pub(super) clients: Clients,
     pub(super) accepted: HashMap<RequestId, Wish>,
-    /// Permits whose prompts are still being tokenised, with their charge.
-    pub(super) held: Vec<(QueuePermit, Wish, Time)>,
+    /// The ranks of all that were submitted.
+    pub(super) ranks: HashMap<RequestId, Rank>,
+    pub(super) held: Vec<Held>,
+    pub(super) door: Door,
     /// Aborts that will come: (turn, request, reason).
-    aborts: Vec<(u64, RequestId, AbortReason)>,
+    pub(super) aborts: Vec<(u64, RequestId, AbortReason)>,
     pub(super) coverage: Coverage,
     pub(super) turns: u64,
-    next_id: u64,
+    pub(super) next_id: u64,
 }
 
 pub(super) fn run(seed: u64) -> Result<Coverage, String> {
     let mut world = World::new(seed)?;
-    while !world.has_seen_enough()? {
+    while !world.has_seen_enough() {
         world.clients_act();
         let turn = world.turn()?;
         let failure = world.core.shared.snapshot().failure.clone();
@@ -66,6 +67,10 @@ pub(super) fn run(seed: u64) -> Result<Coverage, String> {
     let phases = crate::StepPhase::ALL.map(|phase| (phase, told.phases[phase as usize]));
     for (phase, steps) in phases {
         world.coverage.count(&format!("steps: {phase:?}"), steps);
+    }
+    for reason in PreemptReason::ALL {
+        let times = told.preempted[reason as usize];
+        world.coverage.count(&format!("preempted for {reason:?}"), times);
     }
     world.coverage.count("preemptions", told.preemptions);
     world.coverage.count("tokens generated", told.generated);
@@ -105,7 +110,9 @@ impl World {
             watcher,
             clients: Clients::default(),
             accepted: HashMap::new(),
+            ranks: HashMap::new(),
             held: Vec::new(),
+            door: Door::default(),
             aborts: Vec::new(),
             coverage: Coverage::default(),
             turns: 0,
@@ -113,15 +120,15 @@ impl World {
         })
     }
 
-    fn has_seen_enough(&self) -> Result<bool, String> {
+    /// Under some conditions pages never run out, and time limits end requests before anything
+    /// else can: such a world ends too, and is counted.
+    fn has_seen_enough(&mut self) -> bool {
         let told = self.watcher.0.lock().expect("one thread");
         let aborted = told.ends.iter().any(|end| matches!(end.outcome, Outcome::Aborted(_)));
         let enough = told.ends.len() >= REQUESTS && told.preemptions > 0 && aborted;
-        ensure!(
-            enough || self.accepted.len() < REQUESTS_MAX,
-            "no preemption or abort in {REQUESTS_MAX} requests"
-        );
-        Ok(enough)
+        let tired = !enough && self.accepted.len() >= REQUESTS_MAX;
+        self.coverage.count("seeds without a preemption", u64::from(tired));
+        enough || tired
     }
 
     /// Arrivals, submissions, departures and faults between two turns.
@@ -159,94 +166,16 @@ impl World {
         }
     }
 
-    /// Somebody comes to the front door.
-    pub(super) fn arrive(&mut self) {
-        let wish = wish(&mut self.dice, &self.conditions);
-        self.come(wish);
-    }
-
-    fn come(&mut self, wish: Wish) {
-        let arrived = self.time.read();
-        let tokens = wish.prompt.len() as u64;
-        let admitted = self.admission.try_admit(Priority::NORMAL, arrived).and_then(|permit| {
-            self.time.pass(Duration::from_micros(50));
-            permit.charge(tokens, self.time.read())
-        });
-        match admitted {
-            Ok(permit) if self.dice.chance(950) => self.held.push((permit, wish, arrived)),
-            Ok(_) => self.coverage.count("left before submission", 1),
-            Err(refusal) => {
-                self.coverage.count(&format!("refused: {}", refusal.reason.as_str()), 1);
-            }
-        }
-    }
-
-    /// A tokenised prompt is handed to the engine.
-    pub(super) fn submit(&mut self, (permit, mut wish, arrived): (QueuePermit, Wish, Time)) {
-        let Some(handle) = &self.handle else { return };
-        if self.dice.chance(10) {
-            wish.max_tokens = handle.max_request_tokens();
-        }
-        let id = RequestId(self.next_id);
-        let submission = self.submission(id, permit, &wish, arrived);
-        match handle.submit(submission) {
-            Ok(()) => {
-                self.next_id += 1;
-                self.accepted.insert(id, wish);
-                if self.dice.chance(self.conditions.aborts) {
-                    let reasons = [AbortReason::ClientGone, AbortReason::SlowClient];
-                    let turn = self.turns + self.dice.within(0..=60);
-                    self.aborts.push((turn, id, self.dice.pick(&reasons)));
-                }
-            }
-            Err(refused) => {
-                let what = match refused.error {
-                    SubmitError::Busy { .. } => "refused: busy",
-                    SubmitError::TooLong { .. } => "refused: too long",
-                    SubmitError::Invalid(_)
-                    | SubmitError::Duplicate
-                    | SubmitError::Draining
-                    | SubmitError::Unhealthy => "refused: otherwise",
-                };
-                self.coverage.count(what, 1);
-            }
-        }
-    }
-
-    fn submission(
-        &self,
-        id: RequestId,
-        permit: QueuePermit,
-        wish: &Wish,
-        arrived: Time,
-    ) -> Submission {
-        let client = Client { id, clients: Arc::clone(&self.clients), quirk: wish.quirk };
-        Submission {
-            id,
-            permit,
-            prompt: wish.prompt.clone(),
-            tenant: None,
-            namespace: wish.namespace(),
-            prompt_logprobs: false,
-            sampling: wish.sampling.clone(),
-            constraint: None,
-            max_tokens: wish.max_tokens,
-            stop_tokens: wish.stop_tokens.clone(),
-            sink: Box::new(client),
-            streaming: id.0.is_multiple_of(2),
-            arrived,
-            tokenized: self.time.read(),
-        }
-    }
-
     /// One turn of the engine, with every check; idle time passes as on the engine's thread.
     pub(super) fn turn(&mut self) -> Result<Turn, String> {
-        let before = check::Progress::of_best(&self.core);
+        let before = check::Progress::of_best(self);
         let turn = self.core.turn();
+        let started = std::mem::take(&mut self.watcher.0.lock().expect("one thread").started);
+        order::starts(self, &started)?;
         self.turns += 1;
         check::invariants(self)?;
         match turn {
-            Turn::Worked => before.check(&self.core)?,
+            Turn::Worked => before.check(self)?,
             Turn::Idle => {
                 ensure!(self.core.scheduler.is_empty(), "idle with requests in the engine");
                 self.time.pass(Duration::from_micros(self.dice.within(1..=20_000)));
@@ -254,27 +183,6 @@ impl World {
             Turn::Ended => {}
         }
         Ok(turn)
-    }
-
-    /// Tries to submit with a permit of another controller, for this one gives none any more.
-    pub(super) fn submit_after_the_end(&mut self) -> Option<SubmitError> {
-        let elsewhere = AdmissionController::new(self.conditions.limits, 1.0);
-        let now = self.time.read();
-        let permit = elsewhere.try_admit(Priority::NORMAL, now).ok()?;
-        let wish = wish(&mut self.dice, &self.conditions);
-        let submission = self.submission(RequestId(self.next_id), permit, &wish, now);
-        let refused = self.handle.as_ref()?.submit(submission);
-        refused.err().map(|refused| refused.error)
-    }
-
-    /// Requests that a drain's deadline has cut off so far.
-    pub(super) fn cut_off(&self) -> usize {
-        let told = self.watcher.0.lock().expect("one thread");
-        let cut_off = |end: &&RequestEnd| {
-            matches!(&end.outcome, Outcome::Aborted(abort)
-                if abort.reason == AbortReason::DrainDeadline)
-        };
-        told.ends.iter().filter(cut_off).count()
     }
 
     pub(super) const fn config(&self) -> &EngineConfig {

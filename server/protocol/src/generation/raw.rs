@@ -9,7 +9,7 @@ use types::{Priority, TokenId};
 
 use super::{
     Generation, MAX_CHOICES, MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_SALT_BYTES, MAX_STOP_BYTES,
-    MAX_STOP_TOKENS, MAX_STOPS,
+    MAX_STOP_TOKENS, MAX_STOPS, MAX_USER_BYTES,
 };
 use crate::Limits;
 use crate::error::ApiError;
@@ -40,6 +40,7 @@ pub(crate) struct RawGeneration {
     stream: Option<bool>,
     stream_options: Option<Object<StreamOptions>>,
     priority: Option<Int>,
+    user: Option<String>,
     cache_salt: Option<String>,
     /// Nothing but the prompt may be wanted back.
     #[serde(skip)]
@@ -148,6 +149,7 @@ impl RawGeneration {
             stream,
             include_usage: options.include_usage.unwrap_or(false),
             priority: self.priority.map_or(Ok(Priority::NORMAL), priority)?,
+            user: self.user.map(user).transpose()?.flatten(),
             cache_salt: self.cache_salt.map(cache_salt).transpose()?.flatten(),
         })
     }
@@ -276,6 +278,15 @@ fn priority(Int(level): Int) -> Result<Priority, ApiError> {
         let message = format!("priority: {level} is not between {least} and {most}");
         ApiError::invalid("priority", message)
     })
+}
+
+/// An empty name is none.
+fn user(name: String) -> Result<Option<String>, ApiError> {
+    if name.len() > MAX_USER_BYTES {
+        let message = format!("user: {} bytes are more than {MAX_USER_BYTES}", name.len());
+        return Err(ApiError::invalid("user", message));
+    }
+    Ok(Some(name).filter(|name| !name.is_empty()))
 }
 
 /// An empty salt is none.

@@ -182,6 +182,7 @@ def derive(model):
         fact = {
             "prompt": number,
             "length": length,
+            "input_ids": ids,
             "probe_positions": at,
             "greedy_ids": tokens,
             "greedy_min_margin": float(margin(rows).min()),

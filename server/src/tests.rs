@@ -14,3 +14,4 @@ mod shutdown;
 mod structured;
 #[cfg(feature = "structured-output")]
 mod tools;
+mod windows;

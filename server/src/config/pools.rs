@@ -97,7 +97,9 @@ impl Shares {
 
     /// Bytes beyond which running requests could use no more.
     pub(super) fn useful(&self) -> u64 {
-        self.one_request().saturating_mul(self.running)
+        let others = self.running.saturating_sub(1);
+        let more = self.sum(|pool| self.pages_of_another(pool));
+        self.one_request().saturating_add(more.saturating_mul(others))
     }
 
     /// Shares `budget` bytes out. One request of the longest kind comes first; of what is left,
@@ -106,18 +108,19 @@ impl Shares {
     pub(super) fn share_out(&mut self, budget: u64) {
         let windows = self.bytes_of(|pool| pool.window.is_some());
         let whole = self.bytes_of(|pool| pool.window.is_none());
-        let largest = |pools: &[PoolPlan], sliding: bool| {
-            let kind = pools.iter().filter(|pool| pool.window.is_some() == sliding);
-            kind.map(|pool| self.pages_of_one(pool)).max().unwrap_or(0)
+        let largest = |sliding: bool, pages: fn(&Self, &PoolPlan) -> u64| {
+            let kind = self.pools.iter().filter(|pool| pool.window.is_some() == sliding);
+            kind.map(|pool| pages(self, pool)).max().unwrap_or(0)
         };
-        let (window_pages, whole_pages) = (largest(&self.pools, true), largest(&self.pools, false));
+        let window_pages = largest(true, Self::pages_of_one);
+        let [more_windows, more_whole] = [true, false].map(|s| largest(s, Self::pages_of_another));
         let window_pages = match budget.checked_sub(self.one_request()) {
             Some(rest) => {
                 let others = self.running.saturating_sub(1);
-                let useful = whole_pages.saturating_mul(others).saturating_mul(whole);
+                let useful = more_whole.saturating_mul(others).saturating_mul(whole);
                 let share = (rest / 2).max(rest.saturating_sub(useful));
                 let more = share.checked_div(windows).unwrap_or(0);
-                window_pages + more.min(window_pages.saturating_mul(others))
+                window_pages + more.min(more_windows.saturating_mul(others))
             }
             None => window_pages.min(budget / self.page_bytes()),
         };
@@ -131,6 +134,11 @@ impl Shares {
 
     fn pages_of_one(&self, pool: &PoolPlan) -> u64 {
         pool.pages_for(self.context, self.chunk) as u64
+    }
+
+    /// Beside others, a request in a window pool reserves the page that its window moves on to.
+    fn pages_of_another(&self, pool: &PoolPlan) -> u64 {
+        self.pages_of_one(pool) + u64::from(pool.window.is_some())
     }
 
     fn bytes_of(&self, kind: impl Fn(&PoolPlan) -> bool) -> u64 {

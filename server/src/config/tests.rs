@@ -131,7 +131,7 @@ fn a_window_pool_holds_what_running_requests_can_use() {
     };
     // A request holds at most 13 pages of the window's pool: 100 tokens behind, 64 ahead.
     let roomy = window("", 64 * GIB).expect("defaults work");
-    assert_eq!(pools(&roomy), [("kv", None, 32 * 256), ("swa", Some(100), 32 * 13)]);
+    assert_eq!(pools(&roomy), [("kv", None, 32 * 256), ("swa", Some(100), 13 + 31 * 14)]);
     assert_eq!(roomy.max_context, 4096);
     // One request of 4096 tokens and not a page more.
     let page = roomy.pools[0].page_bytes;

@@ -5,9 +5,12 @@ import math
 import pathlib
 import sys
 
+from transformers import AutoTokenizer
+
 from common import case, completion, run
 
 OUT = pathlib.Path(sys.argv[2])
+TOKENIZER = AutoTokenizer.from_pretrained(sys.argv[3])
 CHOICES = [json.loads(line) for line in (pathlib.Path(__file__).parent / "tasks/questions.jsonl").open()]
 
 
@@ -27,12 +30,11 @@ def samples(task):
 
 def direct(context, continuation):
     """Sum of the continuation's log-probabilities, read from an echoed prompt by hand."""
-    choice = completion(prompt=context + continuation, echo=True, logprobs=1, max_tokens=1)["choices"][0]
-    logprobs = choice["logprobs"]
-    # The last token is the generated one.
-    tokens = list(zip(logprobs["text_offset"], logprobs["tokens"], logprobs["token_logprobs"]))[:-1]
-    end = len(context)
-    return sum(value for offset, _, value in tokens if offset >= end)
+    ids, start = TOKENIZER.encode(context + continuation), len(TOKENIZER.encode(context))
+    choice = completion(prompt=ids, echo=True, logprobs=1, max_tokens=1)["choices"][0]
+    values = choice["logprobs"]["token_logprobs"]
+    assert len(values) == len(ids) + 1, "one for each token of the prompt and the generated one"
+    return sum(values[start:-1])
 
 
 @case

@@ -96,15 +96,17 @@ impl Structure {
                 add(path, Form::Schema(schema(path, json)?));
             }
         }
-        let texts: [(&str, Option<String>, fn(String) -> Form); 4] = [
-            ("guided_regex", raw.guided_regex, Form::Regex),
-            ("structured_outputs.regex", all.regex, Form::Regex),
-            ("guided_grammar", raw.guided_grammar, Form::Grammar),
-            ("structured_outputs.grammar", all.grammar, Form::Grammar),
-        ];
-        for (path, text, form) in texts {
-            if let Some(text) = text {
-                add(path, form(text));
+        let regexes = [("guided_regex", raw.guided_regex), ("structured_outputs.regex", all.regex)];
+        for (path, regex) in regexes {
+            if let Some(regex) = regex {
+                add(path, Form::Regex(regex));
+            }
+        }
+        let grammars =
+            [("guided_grammar", raw.guided_grammar), ("structured_outputs.grammar", all.grammar)];
+        for (path, grammar) in grammars {
+            if let Some(grammar) = grammar {
+                add(path, Form::Grammar(grammar));
             }
         }
         for (path, choice) in

@@ -174,9 +174,9 @@ impl Judge<'_> {
 fn kind(value: &Value, path: &str) -> Checked {
     const KINDS: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
     let known = |value: &Value| value.as_str().is_some_and(|kind| KINDS.contains(&kind));
-    let fine = match value {
-        Value::Array(kinds) => !kinds.is_empty() && kinds.iter().all(known),
-        one => known(one),
+    let fine = match value.as_array() {
+        Some(kinds) => !kinds.is_empty() && kinds.iter().all(known),
+        None => known(value),
     };
     if fine {
         return Ok(());

@@ -16,7 +16,12 @@ const WHITE_SPACE: &str = r"\x20|\n[\x20\t]{0,32}";
 pub(crate) fn prepared(schema: &Value, lenient: bool) -> Value {
     let mut schema = match schema {
         Value::Bool(true) => Value::Object(Map::new()),
-        other => other.clone(),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => schema.clone(),
     };
     let open = joins(&schema);
     tidy(&mut schema, !open);
@@ -83,7 +88,12 @@ pub(crate) fn parts(schema: &Value) -> Vec<(String, &Value)> {
                 parts.extend(named.iter().map(|(key, one)| (format!(".{name}.{key}"), one)));
             }
             one if known(ONE) || name == "items" => parts.push((format!(".{name}"), one)),
-            _ => {}
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => {}
         }
     }
     parts

@@ -17,9 +17,9 @@ fn keyword(root: &Value, schema: &Value, name: &str, wanted: &Value, value: &Val
         schemas.iter().map(|one| valid(root, one, value)).collect()
     };
     match name {
-        "type" => match wanted {
-            Value::Array(kinds) => kinds.iter().any(|kind| is(kind, value)),
-            kind => is(kind, value),
+        "type" => match wanted.as_array() {
+            Some(kinds) => kinds.iter().any(|kind| is(kind, value)),
+            None => is(wanted, value),
         },
         "enum" => wanted.as_array().expect("values").contains(value),
         "const" => wanted == value,

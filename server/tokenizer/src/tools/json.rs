@@ -74,7 +74,12 @@ impl Json {
                 b'0'..=b'9' | b'a'..=b'z' | b'E' | b'+' | b'-' | b'.' => Some(State::Word),
                 _ => return self.between(State::Next, byte),
             },
-            state => return self.between(state, byte),
+            state @ (State::Value
+            | State::FirstKey
+            | State::Key
+            | State::Colon
+            | State::FirstItem
+            | State::Next) => return self.between(state, byte),
         };
         self.go(next)
     }

@@ -166,7 +166,7 @@ impl Run {
                 self.next_item();
                 if self.item == self.pattern.items.len() { Step::Done } else { Step::More }
             }
-            step => step,
+            step @ (Step::More | Step::Bad) => step,
         }
     }
 

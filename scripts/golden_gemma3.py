@@ -51,9 +51,11 @@ def config(**changes):
     """Seven layers, the third and the sixth of which see everything."""
     donor = json.loads((DONOR / "config.json").read_text())
     layers = 7
-    kinds = ["full_attention" if (i + 1) % PATTERN == 0 else "sliding_attention" for i in range(layers)]
+    kind = lambda i: "full_attention" if (i + 1) % PATTERN == 0 else "sliding_attention"
+    kinds = [kind(i) for i in range(layers)]
     fields = dict(
-        vocab_size=donor["vocab_size"], hidden_size=64, intermediate_size=160, num_hidden_layers=layers,
+        vocab_size=donor["vocab_size"], hidden_size=64, intermediate_size=160,
+        num_hidden_layers=layers,
         num_attention_heads=4, num_key_value_heads=2, head_dim=32, query_pre_attn_scalar=24,
         sliding_window=WINDOW, layer_types=kinds, sliding_window_pattern=PATTERN,
         max_position_embeddings=4096, rms_norm_eps=1e-6, tie_word_embeddings=True,
@@ -202,7 +204,8 @@ def derive(model):
             cache = DynamicCache(config=model.config)
             forward(model, ids, cache)
             for i, layer in enumerate(cache.layers):
-                values[f"pool.layer{i}.k"], values[f"pool.layer{i}.v"] = layer.keys[0], layer.values[0]
+                values[f"pool.layer{i}.k"] = layer.keys[0]
+                values[f"pool.layer{i}.v"] = layer.values[0]
         tensors |= {f"p{number}.{name}": tensor.contiguous() for name, tensor in values.items()}
         facts.append(fact)
     return tensors, facts
@@ -214,7 +217,8 @@ def window_counts(model, seed):
     exact = forward(model, ids)[-1]
     moved = {}
     for window in (WINDOW - 1, WINDOW + 1):
-        moved[str(window)] = float((forward(build(seed, sliding_window=window), ids)[-1] - exact).abs().max())
+        other = forward(build(seed, sliding_window=window), ids)[-1]
+        moved[str(window)] = float((other - exact).abs().max())
     assert min(moved.values()) > 0.05, f"an error by one in the window would not show: {moved}"
     return moved
 

@@ -3,8 +3,8 @@
 //! A row's sums run over the positions from 0 in one fixed order that depends on nothing else, so
 //! cutting a prompt into chunks or batching it with other sequences does not change a bit: the
 //! positions are cut into segments of 256, each segment is a softmax of its own, and segments are
-//! merged from the first to the last, whoever computed them. A sliding window cuts positions off the
-//! front of a row; the segments stay where they are.
+//! merged from the first to the last, whoever computed them. A sliding window cuts positions off
+//! the front of a row; the segments stay where they are.
 //! Keys and values must be in their pages before the call; this module does not write them.
 
 mod plan;

@@ -299,35 +299,12 @@ impl Draft {
             let expected = format!("a divisor of {} query heads", self.heads);
             return Err(ConfigError::invalid("num_key_value_heads", self.kv_heads, expected));
         }
-        let head_dim = match self.head_dim {
-            Some(dim) => dim,
-            None if self.hidden.is_multiple_of(self.heads) => self.hidden / self.heads,
-            None => return Err(ConfigError::Missing("head_dim".to_owned())),
-        };
-        if head_dim == 0 || head_dim > 65_536 || !head_dim.is_multiple_of(2) {
-            return Err(ConfigError::invalid("head_dim", head_dim, "an even number, 2 to 65536"));
-        }
-        if self.heads * head_dim > MAX_DIM {
-            let expected = format!("at most {MAX_DIM} numbers in all heads");
-            return Err(ConfigError::invalid("head_dim", head_dim, expected));
-        }
+        let head_dim = self.checked_head_dim()?;
         if !(self.rms_eps >= 0.0 && self.rms_eps < 1.0) {
             return Err(ConfigError::invalid("rms_norm_eps", self.rms_eps, "0 to 1"));
         }
-        let ropes = [Some(self.rope), self.sliding.as_ref().map(|sliding| sliding.rope)];
-        for Rope { theta, .. } in ropes.into_iter().flatten() {
-            if !(theta >= 1.0 && theta.is_finite()) {
-                return Err(ConfigError::invalid("rope_theta", theta, "at least 1"));
-            }
-        }
-        let attention_scale = match self.attention_scalar {
-            None => 1.0 / (head_dim as f32).sqrt(),
-            Some(scalar) if scalar > 0.0 && scalar.is_finite() => scalar.powf(-0.5) as f32,
-            Some(scalar) => {
-                let field = "query_pre_attn_scalar";
-                return Err(ConfigError::invalid(field, scalar, "a positive number"));
-            }
-        };
+        self.check_ropes()?;
+        let attention_scale = self.attention_scale(head_dim)?;
         let sliding = match self.sliding {
             Some(sliding) => sliding.check(self.layers)?,
             None => None,
@@ -361,6 +338,46 @@ impl Draft {
             bos: self.bos.map(|id| token("bos_token_id", id)).transpose()?,
             eos: self.eos.iter().map(|id| token("eos_token_id", *id)).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl Draft {
+    /// The numbers of heads are in range.
+    fn checked_head_dim(&self) -> Result<u64, ConfigError> {
+        let head_dim = match self.head_dim {
+            Some(dim) => dim,
+            None if self.hidden.is_multiple_of(self.heads) => self.hidden / self.heads,
+            None => return Err(ConfigError::Missing("head_dim".to_owned())),
+        };
+        if head_dim == 0 || head_dim > 65_536 || !head_dim.is_multiple_of(2) {
+            return Err(ConfigError::invalid("head_dim", head_dim, "an even number, 2 to 65536"));
+        }
+        if self.heads * head_dim > MAX_DIM {
+            let expected = format!("at most {MAX_DIM} numbers in all heads");
+            return Err(ConfigError::invalid("head_dim", head_dim, expected));
+        }
+        Ok(head_dim)
+    }
+
+    fn check_ropes(&self) -> Result<(), ConfigError> {
+        let ropes = [Some(self.rope), self.sliding.as_ref().map(|sliding| sliding.rope)];
+        for Rope { theta, .. } in ropes.into_iter().flatten() {
+            if !(theta >= 1.0 && theta.is_finite()) {
+                return Err(ConfigError::invalid("rope_theta", theta, "at least 1"));
+            }
+        }
+        Ok(())
+    }
+
+    fn attention_scale(&self, head_dim: u64) -> Result<f32, ConfigError> {
+        match self.attention_scalar {
+            None => Ok(1.0 / (head_dim as f32).sqrt()),
+            Some(scalar) if scalar > 0.0 && scalar.is_finite() => Ok(scalar.powf(-0.5) as f32),
+            Some(scalar) => {
+                let field = "query_pre_attn_scalar";
+                Err(ConfigError::invalid(field, scalar, "a positive number"))
+            }
+        }
     }
 }
 

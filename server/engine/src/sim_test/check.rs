@@ -36,7 +36,11 @@ impl Progress {
     pub(super) fn check(&self, world: &World) -> Result<(), String> {
         let Scheduler { running, retracted, .. } = &world.core.scheduler;
         let Some((rank, computed, generated)) = self.best else { return Ok(()) };
-        if running.best().is_some_and(|best| best.rank < rank) {
+        // A better one came: it took the step's tokens, or computes what this one needs next. It
+        // may have ended since.
+        let let_in = std::mem::take(&mut world.watcher.0.lock().expect("one thread").let_in);
+        let better = |id| world.ranks.get(&id).is_some_and(|other| *other < rank);
+        if running.best().is_some_and(|best| best.rank < rank) || let_in.into_iter().any(better) {
             return Ok(());
         }
         // A much better one may have come, and even ended since.

@@ -39,6 +39,8 @@ pub(super) struct Told {
     pub(super) scheduled: u64,
     /// That left the waiting queue for the batch, since the world last looked.
     pub(super) started: Vec<RequestId>,
+    /// That were let into the batch, from whichever queue, since the world last looked.
+    pub(super) let_in: Vec<RequestId>,
     /// Retractions by reason.
     pub(super) preempted: [u64; PreemptReason::ALL.len()],
     /// Refused after they were accepted.
@@ -76,6 +78,9 @@ impl Observer for Watcher {
             }
             let scheduled = exit.cause == QueueExitCause::Scheduled;
             told.scheduled += u64::from(scheduled);
+            if scheduled {
+                told.let_in.push(exit.id);
+            }
             if scheduled && exit.queue == Queue::Waiting {
                 told.started.push(exit.id);
             }

@@ -169,6 +169,7 @@ impl World {
     /// One turn of the engine, with every check; idle time passes as on the engine's thread.
     pub(super) fn turn(&mut self) -> Result<Turn, String> {
         let before = check::Progress::of_best(self);
+        self.watcher.0.lock().expect("one thread").let_in.clear();
         let turn = self.core.turn();
         let started = std::mem::take(&mut self.watcher.0.lock().expect("one thread").started);
         order::starts(self, &started)?;

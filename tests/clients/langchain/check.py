@@ -87,6 +87,21 @@ def log_probabilities():
 
 
 @case
+def structured_output():
+    schema = {
+        "title": "harbour",
+        "type": "object",
+        "properties": {"open": {"type": "boolean"}},
+        "required": ["open"],
+        "additionalProperties": False,
+    }
+    free = ChatOpenAI(**{**COMMON, "max_tokens": 200, "extra_body": {}})
+    answer = free.with_structured_output(schema, method="json_schema").invoke(USER)
+    assert isinstance(answer["open"], bool) and len(answer) == 1
+    return f"random weights still answer {answer}"
+
+
+@case
 def too_long():
     error = raises(BadRequestError, lambda: model.invoke("word " * 20_000))
     assert "maximum context length is 4096" in str(error)

@@ -1,6 +1,7 @@
 """The openai package against a running server of 4 running and 4 queued requests."""
 
 import asyncio
+import json
 import threading
 
 import openai
@@ -105,6 +106,44 @@ def prompt_log_probabilities():
     known = [value for value in logprobs.token_logprobs if value is not None]
     assert len(known) == len(logprobs.tokens) - 1 and all(value <= 0 for value in known)
     return f"echo gives {len(known)} numbers for {len(logprobs.tokens)} tokens"
+
+
+@case
+def structured_output():
+    schema = {
+        "type": "object",
+        "properties": {"open": {"type": "boolean"}, "kind": {"enum": ["ship", "boat"]}},
+        "required": ["open", "kind"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "harbour", "schema": schema, "strict": True}}
+    answer = client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, temperature=0, max_tokens=200, response_format=form
+    ).choices[0]
+    found = json.loads(answer.message.content)
+    assert set(found) == {"open", "kind"} and found["kind"] in ("ship", "boat"), found
+    assert isinstance(found["open"], bool)
+    return f"random weights still answer {found}"
+
+
+@case
+def tools_are_taken():
+    tool = {
+        "type": "function",
+        "function": {
+            "name": "tide",
+            "description": "The tide at a place",
+            "parameters": {"type": "object", "properties": {"place": {"enum": ["quay", "roads"]}}, "required": ["place"]},
+        },
+    }
+    refused = raises(openai.BadRequestError, lambda: ask(tools=[tool], tool_choice="auto"))
+    assert "chat template" in refused.body["message"], "this fixture's template has no place for tools"
+    forced = client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, temperature=0, max_tokens=300, tools=[tool], tool_choice="required"
+    ).choices[0]
+    call = forced.message.tool_calls[0].function
+    assert call.name == "tide" and json.loads(call.arguments)["place"] in ("quay", "roads"), call
+    return f"a forced call of {call.name}, finish_reason {forced.finish_reason}"
 
 
 @case

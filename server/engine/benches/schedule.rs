@@ -70,7 +70,8 @@ fn measure(waiting: usize, fair_share: bool) -> Vec<Duration> {
     };
     let zero = Duration::ZERO;
     let timing = FakeTiming { step: zero, prefill_token: zero, decode_row: zero };
-    let options = FakeOptions { vocab: 128, timing, ..FakeOptions::default() };
+    let eos = vec![TokenId(127)];
+    let options = FakeOptions { vocab: 128, eos, timing, ..FakeOptions::default() };
     let (sender, times): (_, Receiver<Duration>) = channel();
     let prepared = prepare(config, Box::new(FakeRunner::new(options))).expect("good bounds");
     let observer = Box::new(Watcher(sender));

@@ -145,6 +145,19 @@ closed! {
         Unhealthy = "unhealthy",
         /// The request itself is wrong.
         Invalid = "invalid",
+        /// It waited, and a more important request took its place.
+        PriorityEvicted = "priority_evicted",
+        /// It waited longer than it may.
+        QueueTimeout = "queue_timeout",
+    }
+    /// How important a request is, folded from its number.
+    Priority: "priority" {
+        /// Above the default.
+        High = "high",
+        /// The default.
+        Normal = "normal",
+        /// Below the default.
+        Low = "low",
     }
     /// How a request left the engine.
     Outcome: "outcome" {
@@ -152,6 +165,8 @@ closed! {
         Stop = "stop",
         /// Token limit reached.
         Length = "length",
+        /// The answer is a call of the client's tools.
+        ToolCall = "tool_call",
         /// Given up before its end.
         Aborted = "aborted",
         /// The engine could not go on.
@@ -183,6 +198,8 @@ closed! {
         DrainDeadline = "drain_deadline",
         /// The process stops without draining.
         Shutdown = "shutdown",
+        /// It ran longer than it may.
+        RunningTimeout = "running_timeout",
     }
     /// Objective that a request is judged against.
     Slo: "slo" {
@@ -204,6 +221,8 @@ closed! {
     PreemptReason: "reason" {
         /// No page was free for its next token.
         KvPressure = "kv_pressure",
+        /// A more important request needed its place.
+        Priority = "priority",
     }
     /// Tokens whose work was thrown away.
     PreemptedKind: "kind" {
@@ -216,21 +235,27 @@ closed! {
     PromptSource: "source" {
         /// A forward pass here.
         Computed = "computed",
+        /// Pages of the device that an earlier request left.
+        Device = "device",
     }
     /// Memory that a pool lives in.
     Tier: "tier" {
         /// Memory of the device that computes.
         Device = "device",
     }
-    /// KV pool.
-    Pool: "pool" {
-        /// Keys and values of dense attention.
-        Kv = "kv",
-    }
     /// State of used slots of a pool.
     SlotState: "state" {
         /// Pinned by live requests.
         Active = "active",
+        /// Kept for requests to come; given up when pages are needed.
+        Cached = "cached",
+    }
+    /// Why cached slots were given up.
+    EvictReason: "reason" {
+        /// A live request needed the pages.
+        Capacity = "capacity",
+        /// Everything cached was dropped.
+        Flush = "flush",
     }
     /// Lifecycle of the engine; one is 1.
     EngineState: "state" {
@@ -381,6 +406,8 @@ open! {
     SlotBytes: "slot_bytes", 1, "constant of the pool";
     /// Order of the dimensions in a slot.
     Layout: "layout", 1, "constant of the pool";
+    /// KV pool of the model served.
+    Pool: "pool", 8, "pools of a model: one for dense ones, one more for a sliding window";
     /// Pool whose indices this one borrows, or `none`.
     DerivedFrom: "derived_from", 1, "constant of the pool";
     /// Operation of the model that a kernel computes.
@@ -389,6 +416,11 @@ open! {
     Format: "format", 8, "weight formats we read, and none";
     /// Code path chosen for an operation.
     Kernel: "kernel", 16, "code paths of the kernels crate";
+}
+
+impl RejectReason {
+    /// Refusals of requests that had a place in the queue; those are among the admitted ones, too.
+    pub const AFTER_ADMISSION: [Self; 2] = [Self::PriorityEvicted, Self::QueueTimeout];
 }
 
 impl Method {
@@ -456,9 +488,10 @@ pub(crate) fn abort_possible(
 ) -> bool {
     let by = match reason {
         AbortReason::ClientGone => AbortInitiator::Client,
-        AbortReason::SlowClient | AbortReason::DrainDeadline | AbortReason::Shutdown => {
-            AbortInitiator::Server
-        }
+        AbortReason::SlowClient
+        | AbortReason::DrainDeadline
+        | AbortReason::Shutdown
+        | AbortReason::RunningTimeout => AbortInitiator::Server,
     };
     // Nothing has been sent to a client before decode, so it cannot be slow.
     initiator == by && (reason != AbortReason::SlowClient || stage == AbortStage::Decode)

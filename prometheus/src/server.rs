@@ -25,10 +25,11 @@ catalog! {
     /// HTTP requests being served now.
     HTTP_REQUESTS_IN_FLIGHT: Gauge<(Route,)> = "sightline_http_requests_in_flight";
     /// Inference requests accepted into the waiting queue.
-    REQUESTS_ADMITTED: Counter<()> = "sightline_requests_admitted_total";
+    REQUESTS_ADMITTED: Counter<(Priority,)> = "sightline_requests_admitted_total";
     /// Inference requests refused before any response header was sent; reason is
-    /// queue_requests_full, queue_tokens_full, drain_time, draining, unhealthy or invalid.
-    REQUESTS_REJECTED: Counter<(RejectReason,)> = "sightline_requests_rejected_total";
+    /// queue_requests_full, queue_tokens_full, drain_time, draining, unhealthy, invalid,
+    /// priority_evicted or queue_timeout; the last two were admitted before.
+    REQUESTS_REJECTED: Counter<(RejectReason, Priority)> = "sightline_requests_rejected_total";
     /// Configured limit of waiting requests; 0 means no limit.
     ADMISSION_QUEUE_LIMIT_REQUESTS: Gauge<()> = "sightline_admission_queue_limit_requests";
     /// Configured limit of waiting uncached prompt tokens; 0 means no limit.
@@ -36,7 +37,8 @@ catalog! {
     /// Retry-After delay told to refused clients.
     ADMISSION_RETRY_AFTER: Histogram<()> =
         "sightline_admission_retry_after_seconds", buckets buckets::QUEUE;
-    /// Inference requests that left the engine; outcome is stop, length, aborted or error.
+    /// Inference requests that left the engine; outcome is stop, length, tool_call,
+    /// aborted or error.
     REQUESTS_FINISHED: Counter<(Outcome,)> = "sightline_requests_finished_total";
     /// Requests ended before completion; stage is queued, prefill or decode; initiator is client or
     /// server.
@@ -82,7 +84,7 @@ catalog! {
     BATCH_TOKENS: Histogram<(Phase,)> = "sightline_batch_tokens", buckets buckets::TOKENS;
     /// Device time spent in model forward passes; phase is prefill, decode or mixed.
     FORWARD_BUSY_SECONDS: TimeCounter<(Phase, TpRank)> = "sightline_forward_busy_seconds_total";
-    /// Running requests retracted; reason is kv_pressure.
+    /// Running requests retracted; reason is kv_pressure or priority.
     PREEMPTIONS: Counter<(PreemptReason,)> = "sightline_preemptions_total";
     /// Tokens whose work was thrown away by preemption; kind is input or output.
     PREEMPTED_TOKENS: Counter<(PreemptedKind,)> = "sightline_preempted_tokens_total";
@@ -116,8 +118,8 @@ catalog! {
 
     // ---- tokens ----
 
-    /// Prompt tokens by where their KV came from; source is computed; added when the batch runs,
-    /// recompute after preemption excluded.
+    /// Prompt tokens by where their KV came from; source is computed or device; added when the batch
+    /// runs, recompute after preemption excluded.
     PROMPT_TOKENS: Counter<(PromptSource,)> = "sightline_prompt_tokens_total";
     /// Tokens of prompts and answers computed again after a preemption.
     RECOMPUTED_TOKENS: Counter<()> = "sightline_recomputed_tokens_total";
@@ -128,14 +130,22 @@ catalog! {
 
     /// Size of a KV pool; tier is device.
     KV_POOL_CAPACITY_BYTES: Gauge<(Tier, Pool, TpRank)> = "sightline_kv_pool_capacity_bytes";
-    /// Used part of a KV pool; state is active (pinned by live requests).
+    /// Used part of a KV pool; state is active (pinned by live requests) or cached
+    /// (evictable).
     KV_POOL_USED_BYTES: Gauge<(Tier, Pool, TpRank, SlotState)> = "sightline_kv_pool_used_bytes";
     /// Slots (pages or states) of a KV pool.
     KV_POOL_CAPACITY_SLOTS: Gauge<(Tier, Pool, TpRank)> = "sightline_kv_pool_capacity_slots";
     /// Used slots of a KV pool; state as for bytes.
     KV_POOL_USED_SLOTS: Gauge<(Tier, Pool, TpRank, SlotState)> = "sightline_kv_pool_used_slots";
+    /// Slots freed by eviction; reason is capacity or flush.
+    KV_POOL_EVICTED_SLOTS: Counter<(Tier, Pool, EvictReason)> =
+        "sightline_kv_pool_evicted_slots_total";
+    /// Slots reused by a prefix hit.
+    KV_POOL_HIT_SLOTS: Counter<(Tier, Pool)> = "sightline_kv_pool_hit_slots_total";
     /// Allocations that found no room.
     KV_POOL_ALLOC_FAILURES: Counter<(Tier, Pool)> = "sightline_kv_pool_alloc_failures_total";
+    /// Prompt tokens looked up in the prefix index.
+    KV_PREFIX_QUERY_TOKENS: Counter<()> = "sightline_kv_prefix_query_tokens_total";
     /// Constant 1 with the geometry of a pool; derived_from names the pool whose indices a sidecar
     /// pool borrows; none for other pools.
     KV_POOL_INFO: Gauge<(Tier, Pool, Layers, PageTokens, SlotBytes, Layout, DerivedFrom)> =

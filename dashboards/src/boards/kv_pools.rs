@@ -1,15 +1,15 @@
 //! KV pools: how full they are, what they are made of, and what running out of them costs.
 
-use super::common;
+use super::common::{self, INSTANCE as BY_INSTANCE};
 use crate::build::{bar_gauge, line, section, stat, table, time_series};
 use crate::ir::{Color, Dashboard, Line, Section, Stack};
 use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{
-    Instance, Layers, Layout, PageTokens, Pool, PreemptReason, PreemptedKind, SlotBytes, SlotState,
-    Tier,
+    EvictReason, Instance, Layers, Layout, PageTokens, Pool, PreemptReason, PreemptedKind,
+    PromptSource, SlotBytes, SlotState, Tier,
 };
-use metric_catalog::promql::{Window, max, rate, recorded, sum};
+use metric_catalog::promql::{Expr, Selection, Window, max, rate, ratio, recorded, sum};
 use metric_catalog::{server, slo};
 
 const NOW: Window = Window::Interval;
@@ -24,7 +24,7 @@ pub(super) fn board() -> Dashboard {
         "KV pools",
         "How full each KV pool is, what its pages look like, and what running out of them costs. \
          A pool is sized once, at start; a full one makes the scheduler preempt.",
-        vec![now(), occupancy(), pressure(), geometry()],
+        vec![now(), occupancy(), prefix_cache(), pressure(), geometry()],
     )
 }
 
@@ -59,6 +59,17 @@ fn now() -> Section {
                 .query(sum(server::KV_POOL_USED_BYTES).total(), "used")
                 .base(Color::Blue)
                 .into(),
+            stat("prefix-hit-now")
+                .title("Reused prompt tokens")
+                .describe(
+                    "Share of the prompt tokens of the last 5 minutes that needed no computing.",
+                )
+                .unit(Unit::Ratio)
+                .query(prompt_share(), "reused")
+                .no_value("no traffic")
+                .base(Color::Blue)
+                .allow(Lint::L05, "the last five minutes, whatever range is shown")
+                .into(),
             stat("alloc-failures-now")
                 .title("Allocations without room")
                 .describe(
@@ -73,6 +84,15 @@ fn now() -> Section {
         ],
     );
     section("now", "Now", vec![stats])
+}
+
+/// Reused over all prompt tokens, all processes together.
+fn prompt_share() -> Expr {
+    let reused = server::PROMPT_TOKENS.none_of(&[PromptSource::Computed]);
+    ratio(
+        sum(rate(reused, Window::M5)).total(),
+        sum(rate(server::PROMPT_TOKENS, Window::M5)).total(),
+    )
 }
 
 fn occupancy() -> Section {
@@ -151,6 +171,58 @@ fn bytes_and_slots() -> Line {
     )
 }
 
+fn prefix_cache() -> Section {
+    let per_pool = (Tier::KEY, Pool::KEY, Instance::KEY);
+    let evicted = sum(rate(server::KV_POOL_EVICTED_SLOTS, NOW));
+    let lines = vec![line(
+        8,
+        vec![
+            time_series("prefix-hit-ratio")
+                .title("Reused prompt tokens")
+                .describe(
+                    "Share of prompt tokens whose KV an earlier request had left. A fall with the \
+                     same traffic means that pages are evicted before they are asked for again: \
+                     compare *Evicted slots*, and give the pool more memory.",
+                )
+                .unit(Unit::Ratio)
+                .query(recorded::PREFIX_HIT.get(), BY_INSTANCE)
+                .no_value("no traffic")
+                .max(1.0)
+                .into(),
+            time_series("prompt-tokens-by-source")
+                .title("Prompt tokens by source")
+                .describe(
+                    "Where the KV of prompts came from. Only `computed` tokens cost prefill time; \
+                     `device` tokens were found in the pool.",
+                )
+                .unit(Unit::TokensPerSecond)
+                .query(sum(rate(server::PROMPT_TOKENS, NOW)).by(PromptSource::KEY), "{{source}}")
+                .stacked(Stack::Sum)
+                .into(),
+            time_series("hit-slots")
+                .title("Reused slots")
+                .describe("Slots (pages) of each pool that a prefix hit used again.")
+                .unit(Unit::SlotsPerSecond)
+                .query(sum(rate(server::KV_POOL_HIT_SLOTS, NOW)).by(per_pool), POOL)
+                .into(),
+            time_series("evicted-slots")
+                .title("Evicted slots")
+                .describe(
+                    "Cached slots given up. `capacity`: a live request needed the page, which is \
+                     what a cache is for; much more than *Reused slots* is a cache that turns \
+                     over before it helps.",
+                )
+                .unit(Unit::SlotsPerSecond)
+                .query(
+                    evicted.by((Tier::KEY, Pool::KEY, EvictReason::KEY, Instance::KEY)),
+                    "{{tier}} {{pool}} {{reason}} {{instance}}",
+                )
+                .into(),
+        ],
+    )];
+    section("prefix-cache", "Prefix cache", lines)
+}
+
 fn pressure() -> Section {
     let failures =
         sum(rate(server::KV_POOL_ALLOC_FAILURES, NOW)).by((Tier::KEY, Pool::KEY, Instance::KEY));
@@ -195,7 +267,10 @@ fn pressure() -> Section {
                 )
                 .unit(Unit::TokensPerSecond)
                 .query(sum(rate(server::RECOMPUTED_TOKENS, NOW)).total(), "recomputed")
-                .query(sum(rate(server::PROMPT_TOKENS, NOW)).total(), "computed")
+                .query(
+                    sum(rate(server::PROMPT_TOKENS.is(PromptSource::Computed), NOW)).total(),
+                    "computed",
+                )
                 .color("recomputed", Color::Orange)
                 .into(),
         ],

@@ -8,7 +8,8 @@ use crate::ir::{Color, Dashboard, Line, Panel, Section, Stack};
 use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{
-    EngineState, Instance, Outcome, Queue, Route, Slo, SloResult, StatusCode,
+    EngineState, Instance, Outcome, PromptSource, Queue, RejectReason, Route, Slo, SloResult,
+    StatusCode,
 };
 use metric_catalog::promql::{Selection, Window, max, quantile, rate, ratio, recorded, sum};
 use metric_catalog::{server, slo};
@@ -113,9 +114,9 @@ fn drain() -> Panel {
 }
 
 fn stats_of_load() -> Line {
-    let offered = sum(rate(server::REQUESTS_ADMITTED, NOW))
-        .total()
-        .plus(sum(rate(server::REQUESTS_REJECTED, NOW)).total());
+    let turned_away = server::REQUESTS_REJECTED.none_of(&RejectReason::AFTER_ADMISSION);
+    let offered =
+        sum(rate(server::REQUESTS_ADMITTED, NOW)).total().plus(sum(rate(turned_away, NOW)).total());
     line(
         4,
         vec![
@@ -261,11 +262,20 @@ fn tokens() -> Line {
             time_series("tokens")
                 .title("Tokens")
                 .describe(
-                    "Prompt tokens computed, output tokens produced, and tokens of both computed \
-                     again after a preemption. The last ones are pure loss.",
+                    "Prompt tokens computed, those found in the prefix cache, output tokens \
+                     produced, and tokens computed again after a preemption. The last ones are \
+                     pure loss.",
                 )
                 .unit(Unit::TokensPerSecond)
-                .query(sum(rate(server::PROMPT_TOKENS, NOW)).total(), "prompt")
+                .query(
+                    sum(rate(server::PROMPT_TOKENS.is(PromptSource::Computed), NOW)).total(),
+                    "prompt",
+                )
+                .query(
+                    sum(rate(server::PROMPT_TOKENS.none_of(&[PromptSource::Computed]), NOW))
+                        .total(),
+                    "prompt, reused",
+                )
                 .query(sum(rate(server::GENERATION_TOKENS, NOW)).total(), "generated")
                 .query(sum(rate(server::RECOMPUTED_TOKENS, NOW)).total(), "recomputed")
                 .into(),

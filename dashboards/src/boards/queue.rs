@@ -6,7 +6,7 @@ use super::common::{self, INSTANCE as BY_INSTANCE};
 use crate::build::{gauge, heatmap, line, section, stat, time_series};
 use crate::ir::{Color, Dashboard, Line, Section, Stack};
 use metric_catalog::def::{Label, Unit};
-use metric_catalog::labels::{Instance, Queue, RejectReason};
+use metric_catalog::labels::{Instance, Priority, Queue, RejectReason};
 use metric_catalog::promql::{Window, buckets, max, quantile, rate, recorded, sum};
 use metric_catalog::{server, slo};
 
@@ -205,8 +205,11 @@ fn times() -> Line {
 }
 
 fn admission() -> Section {
-    let told = |share| quantile(share, server::ADMISSION_RETRY_AFTER, NOW).total();
-    let lines = vec![line(
+    section("admission", "Admission", vec![who_is_let_in(), what_refusals_cost()])
+}
+
+fn who_is_let_in() -> Line {
+    line(
         8,
         vec![
             time_series("admissions")
@@ -225,7 +228,8 @@ fn admission() -> Section {
                 .describe(
                     "Which limit refuses. `drain_time`: the wait would miss the objective. \
                      `queue_tokens_full` and `queue_requests_full`: a configured bound. \
-                     `invalid` is the client's fault, `draining` a shutdown.",
+                     `priority_evicted` and `queue_timeout` had a place and lost it. `invalid` is \
+                     the client's fault, `draining` a shutdown.",
                 )
                 .unit(Unit::RequestsPerSecond)
                 .query(
@@ -234,6 +238,32 @@ fn admission() -> Section {
                 )
                 .stacked(Stack::Sum)
                 .into(),
+            time_series("admissions-by-priority")
+                .title("By priority")
+                .describe(
+                    "Requests let in and refused, by importance. When the queue is full, an \
+                     important request takes the place of a less important one, which is then \
+                     counted as refused with reason `priority_evicted`.",
+                )
+                .unit(Unit::RequestsPerSecond)
+                .query(
+                    sum(rate(server::REQUESTS_ADMITTED, NOW)).by(Priority::KEY),
+                    "admitted {{priority}}",
+                )
+                .query(
+                    sum(rate(server::REQUESTS_REJECTED, NOW)).by(Priority::KEY),
+                    "refused {{priority}}",
+                )
+                .into(),
+        ],
+    )
+}
+
+fn what_refusals_cost() -> Line {
+    let told = |share| quantile(share, server::ADMISSION_RETRY_AFTER, NOW).total();
+    line(
+        8,
+        vec![
             time_series("refused-ratio")
                 .title("Refusal ratio")
                 .describe(
@@ -258,6 +288,5 @@ fn admission() -> Section {
                 .no_value("none refused")
                 .into(),
         ],
-    )];
-    section("admission", "Admission", lines)
+    )
 }

@@ -76,10 +76,12 @@ fn queues() -> Vec<Recording> {
 fn admission() -> Vec<Recording> {
     // Neither a wrong request nor a planned stop is a lack of capacity.
     let ours = [RejectReason::Invalid, RejectReason::Draining];
-    let refused = || rate(m::REQUESTS_REJECTED.none_of(&ours), Window::M5);
-    let offered: Expr = rate(m::REQUESTS_ADMITTED, Window::M5).into_expr().or(refused());
+    let refused = rate(m::REQUESTS_REJECTED.none_of(&ours), Window::M5);
+    let at_once = [&ours[..], &RejectReason::AFTER_ADMISSION].concat();
+    let turned_away = rate(m::REQUESTS_REJECTED.none_of(&at_once), Window::M5);
+    let offered: Expr = rate(m::REQUESTS_ADMITTED, Window::M5).into_expr().or(turned_away);
     vec![
-        rule(r::REFUSED, sum(refused()).per_instance()),
+        rule(r::REFUSED, sum(refused).per_instance()),
         rule(r::REFUSED_RATIO, ratio(r::REFUSED, sum(offered).per_instance())),
     ]
 }
@@ -89,11 +91,14 @@ fn pools() -> Vec<Recording> {
     let capacity = || sum(m::KV_POOL_CAPACITY_BYTES).per_instance_and(pool);
     let used = sum(m::KV_POOL_USED_BYTES).per_instance_and(pool);
     let active = sum(m::KV_POOL_USED_BYTES.is(SlotState::Active)).per_instance_and(pool);
+    let reused = rate(m::PROMPT_TOKENS.none_of(&[PromptSource::Computed]), Window::M5);
+    let prompts = sum(rate(m::PROMPT_TOKENS, Window::M5)).per_instance();
     let live = sum(m::ENGINE_STATE.matching(EngineState::KEY, "ready|draining|sleeping"));
     let role = (Cluster::KEY, Role::KEY, ModelName::KEY);
     vec![
         rule(r::POOL_USED, ratio(used, capacity())),
         rule(r::POOL_ACTIVE, ratio(active, capacity())),
+        rule(r::PREFIX_HIT, ratio(sum(reused).per_instance(), prompts)),
         rule(r::LIVE_REPLICAS, live.by(role)),
     ]
 }
@@ -109,7 +114,7 @@ fn clients() -> Vec<Recording> {
         reports("router").or_on(MODEL, reports("unified")).or_on(MODEL, reports("decode"));
     let offered: Expr = rate(m::REQUESTS_ADMITTED, Window::M5)
         .into_expr()
-        .or(rate(m::REQUESTS_REJECTED, Window::M5));
+        .or(rate(m::REQUESTS_REJECTED.none_of(&RejectReason::AFTER_ADMISSION), Window::M5));
     let p99 = |buckets: Expr| quantile_of(0.99, observed(buckets)).per_model();
     let served = || m::HTTP_REQUESTS.matching(Route::KEY, "/v1/.*");
     let failed = || served().matching(StatusCode::KEY, "5..");

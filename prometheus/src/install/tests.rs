@@ -73,7 +73,8 @@ fn handles_record() {
     let retracted = registry.gauge(server::QUEUE_REQUESTS, (Queue::Retracted,));
     retracted.set_count(3);
     retracted.increment();
-    let invalid = registry.counter(server::REQUESTS_REJECTED, (RejectReason::Invalid,));
+    let invalid =
+        registry.counter(server::REQUESTS_REJECTED, (RejectReason::Invalid, Priority::Normal));
     invalid.increment();
     invalid.add(2);
     let busy = registry.time(server::FORWARD_BUSY_SECONDS, (Phase::Mixed, TpRank::R0));
@@ -87,7 +88,7 @@ fn handles_record() {
     let constant = "engine_role=\"unified\",model_name=\"m\"";
     let at = |name: &str, labels: &str| value(&page, &format!("{name}{{{constant}{labels}}}"));
     assert_eq!(at("sightline_queue_requests", ",queue=\"retracted\""), 4.0);
-    assert_eq!(at("sightline_requests_rejected_total", ",reason=\"invalid\""), 3.0);
+    assert_eq!(at("sightline_requests_rejected_total", ",reason=\"invalid\",priority=\"normal\""), 3.0);
     let seconds = at("sightline_forward_busy_seconds_total", ",phase=\"mixed\",tp_rank=\"0\"");
     assert_eq!(seconds, 1.500_000_007);
     let bucket = |le| {

@@ -121,6 +121,8 @@ recorded! {
     POOL_USED = "instance_pool:sightline_kv_pool_used:ratio", POOL, Ratio;
     /// Share of a pool that live requests pin.
     POOL_ACTIVE = "instance_pool:sightline_kv_pool_active:ratio", POOL, Ratio;
+    /// Share of prompt tokens whose KV was there already.
+    PREFIX_HIT = "instance:sightline_prompt_tokens_reused:ratio_rate5m", INSTANCE, Ratio;
     /// Processes of a role that serve.
     LIVE_REPLICAS = "role:sightline_live_replicas:sum", ROLE, Count;
     /// 1 for the role that sees what the client of a model sees.

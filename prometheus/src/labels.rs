@@ -254,6 +254,8 @@ closed! {
     EvictReason: "reason" {
         /// A live request needed the pages.
         Capacity = "capacity",
+        /// Pages of another pool, of the same tokens, are gone.
+        Pressure = "pressure",
         /// Everything cached was dropped.
         Flush = "flush",
     }

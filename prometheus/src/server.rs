@@ -137,7 +137,7 @@ catalog! {
     KV_POOL_CAPACITY_SLOTS: Gauge<(Tier, Pool, TpRank)> = "sightline_kv_pool_capacity_slots";
     /// Used slots of a KV pool; state as for bytes.
     KV_POOL_USED_SLOTS: Gauge<(Tier, Pool, TpRank, SlotState)> = "sightline_kv_pool_used_slots";
-    /// Slots freed by eviction; reason is capacity or flush.
+    /// Slots freed by eviction; reason is capacity, pressure or flush.
     KV_POOL_EVICTED_SLOTS: Counter<(Tier, Pool, EvictReason)> =
         "sightline_kv_pool_evicted_slots_total";
     /// Slots reused by a prefix hit.

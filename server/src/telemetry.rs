@@ -48,6 +48,11 @@ pub fn reference() -> String {
     page
 }
 
+/// One handle for each value of a closed label, in the order of its index.
+fn all<L: metric_catalog::def::Label, T>(make: impl Fn(L) -> T) -> Vec<T> {
+    L::all().iter().cloned().map(make).collect()
+}
+
 /// Sets the info metrics that are constants of the build.
 pub fn record_build(registry: &Registry) {
     let labels = (

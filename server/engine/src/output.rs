@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use admission::Rejected;
-use types::{RequestId, Time, TokenId};
+use types::{Priority, RequestId, Time, TokenId};
 
 use crate::event::AbortReason;
 
@@ -148,6 +148,8 @@ pub struct RequestEnd {
     pub outcome: Outcome,
     /// Whether it ended with [`Outcome::Stop`] and calls of tools, as its sink says.
     pub tool_calls: bool,
+    /// How much it mattered; passed through from the submission.
+    pub priority: Priority,
     /// Whether its client reads a stream; passed through from the submission.
     pub streaming: bool,
     /// Tokens of the prompt.

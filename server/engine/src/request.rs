@@ -464,6 +464,7 @@ impl Request {
             id: self.id,
             outcome,
             tool_calls,
+            priority: self.priority,
             streaming: self.streaming,
             prompt_tokens: self.prompt_tokens,
             cached_tokens: self.cached,

@@ -8,7 +8,7 @@ use admission::QueueSnapshot;
 use engine::{EngineSnapshot, PoolStats};
 use metric_catalog::install::{CounterHandle, GaugeHandle, Registry, TimeHandle};
 use metric_catalog::labels::{
-    DerivedFrom, DpSize, EngineState, Format, HicacheMode, Kernel, KvDtype, Layers, Layout, Op,
+    DerivedFrom, DpSize, EngineState, EvictReason, Format, HicacheMode, Kernel, KvDtype, Layers, Layout, Op,
     PageTokens, Pool, Queue, SlotBytes, SlotState, StartupPhase, Tier, TpRank, TpSize,
     TransferBackend,
 };
@@ -16,6 +16,7 @@ use metric_catalog::{process, server as catalog};
 use model::KernelUse;
 use types::{Clock, Time};
 
+use super::all;
 use crate::config::Resolved;
 use crate::lifecycle::Phase;
 
@@ -28,28 +29,82 @@ struct QueueGauges {
     oldest: GaugeHandle,
 }
 
-/// Handles of the one KV pool.
+/// A counter whose total the engine keeps.
+#[derive(Debug)]
+struct Follower {
+    counter: CounterHandle,
+    /// What was counted, of the engine's total.
+    counted: AtomicU64,
+}
+
+impl Follower {
+    const fn new(counter: CounterHandle) -> Self {
+        Self { counter, counted: AtomicU64::new(0) }
+    }
+
+    /// Catches up with `total`, which never falls. Two scrapes at a time add everything once.
+    fn follow(&self, total: u64) {
+        let before = self.counted.fetch_max(total, Ordering::Relaxed);
+        self.counter.add(total.saturating_sub(before));
+    }
+}
+
+/// Handles of one KV pool.
 #[derive(Debug)]
 struct PoolGauges {
     capacity_bytes: GaugeHandle,
     capacity_slots: GaugeHandle,
-    used_bytes: GaugeHandle,
-    used_slots: GaugeHandle,
-    failures: CounterHandle,
-    /// Failures that were counted, of the engine's total.
-    counted: AtomicU64,
+    /// By state.
+    used_bytes: Vec<GaugeHandle>,
+    used_slots: Vec<GaugeHandle>,
+    hits: Follower,
+    evicted: Vec<Follower>,
+    failures: Follower,
 }
 
 impl PoolGauges {
+    fn new(registry: &Registry, name: &'static str) -> Self {
+        let (tier, pool, rank) = (Tier::Device, Pool::new(name), TpRank::R0);
+        let state = |state: SlotState| (tier, pool.clone(), rank, state);
+        let evicted = |reason: EvictReason| {
+            let labels = (tier, pool.clone(), reason);
+            Follower::new(registry.counter(catalog::KV_POOL_EVICTED_SLOTS, labels))
+        };
+        let size = (tier, pool.clone(), rank);
+        let in_pool = (tier, pool.clone());
+        let hits = registry.counter(catalog::KV_POOL_HIT_SLOTS, in_pool.clone());
+        let failures = registry.counter(catalog::KV_POOL_ALLOC_FAILURES, in_pool);
+        Self {
+            capacity_bytes: registry.gauge(catalog::KV_POOL_CAPACITY_BYTES, size.clone()),
+            capacity_slots: registry.gauge(catalog::KV_POOL_CAPACITY_SLOTS, size),
+            used_bytes: all(|used| registry.gauge(catalog::KV_POOL_USED_BYTES, state(used))),
+            used_slots: all(|used| registry.gauge(catalog::KV_POOL_USED_SLOTS, state(used))),
+            hits: Follower::new(hits),
+            evicted: all(evicted),
+            failures: Follower::new(failures),
+        }
+    }
+
     fn set(&self, pool: &PoolStats) {
-        let (capacity, used) = (pool.capacity.0, pool.used_active.0);
-        self.capacity_slots.set_count(capacity);
-        self.capacity_bytes.set_count(capacity * pool.page_bytes.0);
-        self.used_slots.set_count(used);
-        self.used_bytes.set_count(used * pool.page_bytes.0);
-        // Two scrapes at a time add each failure once.
-        let before = self.counted.fetch_max(pool.alloc_failures, Ordering::Relaxed);
-        self.failures.add(pool.alloc_failures.saturating_sub(before));
+        self.capacity_slots.set_count(pool.capacity.0);
+        self.capacity_bytes.set_count(pool.capacity.0 * pool.page_bytes.0);
+        for state in SlotState::ALL {
+            let used = match state {
+                SlotState::Active => pool.used_active.0,
+                SlotState::Cached => pool.used_cached.0,
+            };
+            self.used_slots[state.index()].set_count(used);
+            self.used_bytes[state.index()].set_count(used * pool.page_bytes.0);
+        }
+        for reason in EvictReason::ALL {
+            self.evicted[reason.index()].follow(match reason {
+                EvictReason::Capacity => pool.evicted_pages.capacity,
+                EvictReason::Pressure => pool.evicted_pages.pressure,
+                EvictReason::Flush => pool.evicted_pages.flush,
+            });
+        }
+        self.hits.follow(pool.hit_pages);
+        self.failures.follow(pool.alloc_failures);
     }
 }
 
@@ -64,7 +119,9 @@ pub struct Gauges {
     running_limit: GaugeHandle,
     last_iteration: GaugeHandle,
     states: Vec<GaugeHandle>,
-    pool: PoolGauges,
+    /// In the order of `PoolId`.
+    pools: Vec<PoolGauges>,
+    queries: Follower,
     process: ProcessGauges,
 }
 
@@ -102,7 +159,8 @@ impl Gauges {
             running_limit: registry.gauge(catalog::RUNNING_REQUESTS_LIMIT, ()),
             last_iteration: registry.gauge(catalog::SCHEDULER_LAST_ITERATION, ()),
             states: EngineState::ALL.iter().map(state).collect(),
-            pool: pool_gauges(registry),
+            pools: resolved.pools.iter().map(|p| PoolGauges::new(registry, p.name)).collect(),
+            queries: Follower::new(registry.counter(catalog::KV_PREFIX_QUERY_TOKENS, ())),
             process: ProcessGauges::new(registry),
         }
     }
@@ -148,22 +206,11 @@ impl Gauges {
         retracted.uncached.set_count(engine.retracted.tokens);
         let age = engine.retracted.oldest.map_or(Duration::ZERO, |since| now.since(since));
         retracted.oldest.set_duration(age);
-        if let Some(pool) = engine.pools.first() {
-            self.pool.set(pool);
+        for (gauges, pool) in self.pools.iter().zip(&engine.pools) {
+            gauges.set(pool);
         }
-    }
-}
-
-fn pool_gauges(registry: &Registry) -> PoolGauges {
-    let (tier, pool, rank) = (Tier::Device, Pool::Kv, TpRank::R0);
-    let active = SlotState::Active;
-    PoolGauges {
-        capacity_bytes: registry.gauge(catalog::KV_POOL_CAPACITY_BYTES, (tier, pool, rank)),
-        capacity_slots: registry.gauge(catalog::KV_POOL_CAPACITY_SLOTS, (tier, pool, rank)),
-        used_bytes: registry.gauge(catalog::KV_POOL_USED_BYTES, (tier, pool, rank, active)),
-        used_slots: registry.gauge(catalog::KV_POOL_USED_SLOTS, (tier, pool, rank, active)),
-        failures: registry.counter(catalog::KV_POOL_ALLOC_FAILURES, (tier, pool)),
-        counted: AtomicU64::new(0),
+        // Every pool knows it.
+        self.queries.follow(engine.pools.first().map_or(0, |pool| pool.query_tokens));
     }
 }
 
@@ -182,7 +229,7 @@ fn record_config(registry: &Registry, resolved: &Resolved) {
     for plan in &resolved.pools {
         let geometry = (
             Tier::Device,
-            Pool::Kv,
+            Pool::new(plan.name),
             Layers::new(plan.layers.to_string()),
             page_tokens(),
             SlotBytes::new(plan.page_bytes.to_string()),

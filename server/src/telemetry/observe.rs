@@ -6,12 +6,15 @@
 use std::time::Duration;
 
 use engine::{
-    Abort, AbortReason, Initiator, LoopStage, Observer, Outcome, Queue, RequestEnd, Stage,
-    StepPhase, StepStats,
+    Abort, AbortReason, Initiator, LoopStage, Observer, Outcome, PreemptReason, Queue, RequestEnd,
+    Stage, StepPhase, StepStats,
 };
 use metric_catalog::install::{CounterHandle, HistogramHandle, Registry, TimeHandle};
 use metric_catalog::labels::{self, Slo, SloResult};
 use metric_catalog::server as catalog;
+
+use super::all;
+use super::requests::RequestMetrics;
 
 /// What finished requests are judged against; zero means that nothing is late.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +44,7 @@ pub struct EngineObserver {
     phases: Vec<PhaseHandles>,
     stages: Vec<TimeHandle>,
     queue_time: Vec<HistogramHandle>,
-    preemptions: CounterHandle,
+    preemptions: Vec<CounterHandle>,
     preempted: Vec<CounterHandle>,
     prompt_tokens: CounterHandle,
     recomputed: CounterHandle,
@@ -56,6 +59,8 @@ pub struct EngineObserver {
     /// By stage, initiator and reason; `None` where the catalog says that it cannot happen.
     aborted: Vec<Option<CounterHandle>>,
     slo: Vec<[CounterHandle; 2]>,
+    /// For refusals of requests that waited; they end in the engine.
+    requests: RequestMetrics,
 }
 
 impl EngineObserver {
@@ -72,7 +77,6 @@ impl EngineObserver {
             tokens: registry.histogram(catalog::BATCH_TOKENS, (*phase,)),
             busy: registry.time(catalog::FORWARD_BUSY_SECONDS, (*phase, labels::TpRank::R0)),
         };
-        let preempt = labels::PreemptReason::KvPressure;
         let source = labels::PromptSource::Computed;
         Self {
             objectives,
@@ -80,7 +84,7 @@ impl EngineObserver {
             phases: labels::Phase::ALL.iter().map(phase).collect(),
             stages: all(|stage| registry.time(catalog::SCHEDULER_STAGE_SECONDS, (stage,))),
             queue_time: all(|queue| registry.histogram(catalog::REQUEST_QUEUE_TIME, (queue,))),
-            preemptions: registry.counter(catalog::PREEMPTIONS, (preempt,)),
+            preemptions: all(|reason| registry.counter(catalog::PREEMPTIONS, (reason,))),
             preempted: all(|kind| registry.counter(catalog::PREEMPTED_TOKENS, (kind,))),
             prompt_tokens: registry.counter(catalog::PROMPT_TOKENS, (source,)),
             recomputed: registry.counter(catalog::RECOMPUTED_TOKENS, ()),
@@ -97,6 +101,7 @@ impl EngineObserver {
                 [SloResult::Good, SloResult::Bad]
                     .map(|result| registry.counter(catalog::SLO_REQUESTS, (slo, result)))
             }),
+            requests: RequestMetrics::new(registry),
         }
     }
 
@@ -143,7 +148,9 @@ impl EngineObserver {
             self.queue_time[queue.index()].record_duration(exit.waited);
         }
         let thrown = stats.preemptions;
-        self.preemptions.add(thrown.requests());
+        for reason in PreemptReason::ALL {
+            self.preemptions[preempt_reason(reason).index()].add(thrown.of(reason));
+        }
         self.preempted[labels::PreemptedKind::Input.index()].add(thrown.input_tokens);
         self.preempted[labels::PreemptedKind::Output.index()].add(thrown.output_tokens);
     }
@@ -206,7 +213,9 @@ impl Observer for EngineObserver {
             Outcome::Length => labels::Outcome::Length,
             Outcome::Error(_) => labels::Outcome::Error,
             // Refused while it waited: it never ran, so it is counted with the refusals.
-            Outcome::Rejected(_) => return,
+            Outcome::Rejected(refusal) => {
+                return self.requests.rejected(refusal, 1, end.priority.class());
+            }
             Outcome::Aborted(abort) => {
                 self.record_abort(abort);
                 labels::Outcome::Aborted
@@ -220,11 +229,6 @@ impl Observer for EngineObserver {
         }
         self.judge(end);
     }
-}
-
-/// One handle for each value of a closed label, in the order of its index.
-fn all<L: metric_catalog::def::Label, T>(make: impl Fn(L) -> T) -> Vec<T> {
-    L::all().iter().cloned().map(make).collect()
 }
 
 /// Position of an abort's counter among all combinations.
@@ -254,6 +258,13 @@ const fn loop_stage(stage: LoopStage) -> labels::Stage {
     }
 }
 
+const fn preempt_reason(reason: PreemptReason) -> labels::PreemptReason {
+    match reason {
+        PreemptReason::KvPressure => labels::PreemptReason::KvPressure,
+        PreemptReason::Priority => labels::PreemptReason::Priority,
+    }
+}
+
 const fn abort_stage(stage: Stage) -> labels::AbortStage {
     match stage {
         Stage::Queued => labels::AbortStage::Queued,
@@ -266,8 +277,7 @@ const fn abort_reason(reason: AbortReason) -> labels::AbortReason {
     match reason {
         AbortReason::ClientGone => labels::AbortReason::ClientGone,
         AbortReason::SlowClient => labels::AbortReason::SlowClient,
-        // The catalog has no label value for it yet.
-        AbortReason::RunningTimeout => labels::AbortReason::Shutdown,
+        AbortReason::RunningTimeout => labels::AbortReason::RunningTimeout,
         AbortReason::DrainDeadline => labels::AbortReason::DrainDeadline,
         AbortReason::Shutdown => labels::AbortReason::Shutdown,
     }

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use engine::{Namespace, SubmitError};
 use model::SamplingParams;
 use protocol::{ApiError, Envelope, Limits, MAX_PROMPT_LOGPROBS, ModelCard, ModelList};
-use types::{Priority, Time};
+use types::{Priority, PriorityClass, Time};
 
 use super::error::Failure;
 use super::prompt::{Ask, Endpoint, Prepared, Tokenized};
@@ -59,11 +59,12 @@ pub(super) async fn chat(State(api): State<Arc<Api>>, request: Request) -> Respo
 struct Denied {
     failure: Failure,
     choices: usize,
+    priority: PriorityClass,
 }
 
 impl<E: Into<Failure>> From<E> for Denied {
     fn from(error: E) -> Self {
-        Self { failure: error.into(), choices: 1 }
+        Self { failure: error.into(), choices: 1, priority: PriorityClass::Normal }
     }
 }
 
@@ -97,18 +98,19 @@ async fn accept(
     drop(body);
     api.check_model(Some(&ask.model))?;
     let (choices, prompts) = (ask.choices(), ask.prompts());
-    let denied = |failure: Failure| Denied { failure, choices };
     let priority = api.priority_order.read(ask.generation.priority);
+    let class = priority.class();
+    let denied = |failure: Failure| Denied { failure, choices, priority: class };
     let permits = api.admit(serving, priority, prompts, choices).map_err(denied)?;
     let Ask { input, generation, echo, structure, .. } = ask;
-    let prepared = api.prepare(serving, input, echo, structure).await?;
+    let prepared = api.prepare(serving, input, echo, structure).await.map_err(denied)?;
     let Prepared { prompts, compiled, calls } = prepared;
     let tokenized = api.clock.now();
     let tenant = tenant.or_else(|| generation.user.as_deref().map(Arc::from));
     let namespace = api.namespace(tenant.as_deref(), generation.cache_salt.as_deref());
     let planned = api.plan(serving, &generation, &namespace, &prompts, permits, &limits, tokenized);
     let planned = planned.map_err(|failure| {
-        api.count_evicted(&failure, &prompts, generation.n);
+        api.count_evicted(&failure, &prompts, generation.n, class);
         denied(failure)
     })?;
     let lengths: Vec<usize> = planned.iter().map(|planned| planned.prompt.len()).collect();
@@ -129,7 +131,7 @@ async fn accept(
     let events = Generation::start(engine, tokenizer, api.max_unsent, &common, planned)
         .map_err(|error| denied(not_taken(&error)))?;
     for tokens in lengths {
-        api.requests.admitted(tokens);
+        api.requests.admitted(tokens, class);
     }
     Ok(Accepted {
         events,
@@ -228,7 +230,13 @@ impl Api {
     }
 
     /// An evicted request had its place in the queue: it was admitted before it was refused.
-    fn count_evicted(&self, failure: &Failure, prompts: &[Tokenized], n: usize) {
+    fn count_evicted(
+        &self,
+        failure: &Failure,
+        prompts: &[Tokenized],
+        n: usize,
+        priority: PriorityClass,
+    ) {
         let evicted = |refusal: &Rejected| match refusal.reason {
             RejectReason::PriorityEvicted | RejectReason::QueueTimeout => true,
             RejectReason::QueueRequestsFull
@@ -240,16 +248,17 @@ impl Api {
         if matches!(failure, Failure::Refused(refusal) if evicted(refusal)) {
             for prompt in prompts {
                 for _ in 0..n {
-                    self.requests.admitted(prompt.tokens.len());
+                    self.requests.admitted(prompt.tokens.len(), priority);
                 }
             }
         }
     }
 
     fn count(&self, denied: &Denied) {
+        let (choices, priority) = (denied.choices, denied.priority);
         match &denied.failure {
-            Failure::Refused(refusal) => self.requests.rejected(refusal, denied.choices),
-            Failure::Api(error) if error.status < 500 => self.requests.invalid(denied.choices),
+            Failure::Refused(refusal) => self.requests.rejected(refusal, choices, priority),
+            Failure::Api(error) if error.status < 500 => self.requests.invalid(choices, priority),
             Failure::Api(_) => {}
         }
     }

@@ -46,6 +46,7 @@ fn end(outcome: Outcome) -> RequestEnd {
         id: RequestId(1),
         outcome,
         tool_calls: false,
+        priority: types::Priority::NORMAL,
         streaming: true,
         prompt_tokens: 1,
         generated_tokens: 3,

@@ -24,6 +24,13 @@ fn completion(prompt: &str, tokens: usize, stream: bool) -> Value {
     })
 }
 
+/// The same with a priority.
+fn ranked(prompt: &str, tokens: usize, priority: i64) -> Value {
+    let mut body = completion(prompt, tokens, true);
+    body["priority"] = priority.into();
+    body
+}
+
 /// Sends a request and leaves the answer on the socket.
 fn send(server: &Server, path: &str, body: &Value) -> Result<TcpStream> {
     let body = body.to_string();
@@ -254,6 +261,83 @@ fn pressure() -> Result<Page> {
     Ok(page)
 }
 
+/// Who matters more: takes a place in the queue, takes a running slot, waits and runs too long.
+fn ranks() -> Result<Page> {
+    let server = Server::start(&[
+        "--model",
+        "fake:step=1ms,context=100000",
+        "--max-running-requests",
+        "1",
+        "--max-queued-requests",
+        "1",
+        "--ttft-objective",
+        "0s",
+    ])?;
+    let path = "/v1/completions";
+    let unimportant = send(&server, path, &ranked("a", 90_000, -50))?;
+    until(&server, "it runs", |page| running(page) == 1.0)?;
+    let waits = send(&server, path, &ranked("a", 90_000, -50))?;
+    until(&server, "one waits", |page| {
+        waiting(page) == 1.0 && page.sum("sightline_requests_admitted_total", &[]) == 2.0
+    })?;
+    assert_eq!(http::post(&server.api, path, &ranked("a", 1, -60))?.status, 429);
+    let important = send(&server, path, &ranked("a", 90_000, 50))?;
+    let page = until(&server, "it has taken both places", |page| {
+        page.sum("sightline_preemptions_total", &[("reason", "priority")]) == 1.0
+    })?;
+    let evicted = [("reason", "priority_evicted"), ("priority", "low")];
+    assert_eq!(page.sum("sightline_requests_rejected_total", &evicted), 1.0);
+    assert_eq!(http::post(&server.api, path, &json!({"priority": 7, "prompt": 1}))?.status, 400);
+    drop((unimportant, waits, important));
+    idle(&server)
+}
+
+/// One that waits too long and one that runs too long.
+fn patience() -> Result<Page> {
+    let server = Server::start(&[
+        "--model",
+        "fake:step=1ms,context=100000",
+        "--max-running-requests",
+        "1",
+        "--queue-timeout",
+        "100ms",
+        "--request-timeout",
+        "2s",
+    ])?;
+    let runs = complete(&server, "a", 90_000)?;
+    until(&server, "it runs", |page| running(page) == 1.0)?;
+    let refused = http::post(&server.api, "/v1/completions", &completion("a", 1, false))?;
+    assert_eq!(refused.status, 429);
+    let late = &[("reason", "running_timeout")];
+    let page = until(&server, "it is given up", |page| {
+        page.sum("sightline_requests_aborted_total", late) == 1.0
+    })?;
+    drop(runs);
+    Ok(page)
+}
+
+/// A prompt that was there before, and more prompts than the pool can keep.
+fn cache() -> Result<Page> {
+    let server = Server::start(&["--model", "fake:step=0ms", "--kv-pool-bytes", "128KiB"])?;
+    for _ in 0..2 {
+        let body = completion(&"a".repeat(100), 1, false);
+        assert_eq!(http::post(&server.api, "/v1/completions", &body)?.status, 200);
+    }
+    let page = server.metrics()?;
+    let reused = page.sum("sightline_prompt_tokens_total", &[("source", "device")]);
+    assert!(reused > 0.0 && reused < 100.0, "the last token is always computed: {reused}");
+    let hits = page.sum("sightline_kv_pool_hit_slots_total", &[]);
+    assert_eq!(hits * 16.0, reused, "whole pages");
+    for letter in ["b", "c", "d", "e"] {
+        let body = completion(&letter.repeat(100), 1, false);
+        assert_eq!(http::post(&server.api, "/v1/completions", &body)?.status, 200);
+    }
+    let page = server.metrics()?;
+    let evicted = &[("reason", "capacity")];
+    assert!(page.sum("sightline_kv_pool_evicted_slots_total", evicted) > 0.0, "16 pages");
+    Ok(page)
+}
+
 /// The engine fails under a request; the next is refused.
 fn failure() -> Result<Page> {
     let server = Server::start(&["--model", "fake:step=0ms,fail-at=4"])?;
@@ -313,6 +397,7 @@ fn ending(deadline: &str, signals: usize) -> Result<Page> {
 fn every_counter_and_histogram_moves_for_each_of_its_label_values() -> Result<()> {
     let mut pages = vec![everyday()?, overload()?, slow()?, pressure()?, failure()?];
     pages.extend(bounds()?);
+    pages.extend([ranks()?, patience()?, cache()?]);
     pages.push(ending("0s", 1)?);
     pages.push(ending("60s", 2)?);
     let mut still = Vec::new();

@@ -251,8 +251,10 @@ fn pressure() -> Result<Page> {
         "--kv-pool-bytes",
         "128KiB",
     ])?;
+    // Different ones: equal ones would share their pages.
+    let prompts = ["aaaa", "bbbb"].into_iter();
     let both: Vec<TcpStream> =
-        (0..2).map(|_| complete(&server, "aaaa", 180)).collect::<Result<_>>()?;
+        prompts.map(|prompt| complete(&server, prompt, 180)).collect::<Result<_>>()?;
     let page = until(&server, "both have ended", |page| {
         page.sum("sightline_requests_finished_total", &[("outcome", "length")]) == 2.0
     })?;

@@ -46,7 +46,8 @@ pub struct EngineObserver {
     queue_time: Vec<HistogramHandle>,
     preemptions: Vec<CounterHandle>,
     preempted: Vec<CounterHandle>,
-    prompt_tokens: CounterHandle,
+    /// By source.
+    prompt_tokens: Vec<CounterHandle>,
     recomputed: CounterHandle,
     generated: CounterHandle,
     ttft: Vec<HistogramHandle>,
@@ -77,7 +78,6 @@ impl EngineObserver {
             tokens: registry.histogram(catalog::BATCH_TOKENS, (*phase,)),
             busy: registry.time(catalog::FORWARD_BUSY_SECONDS, (*phase, labels::TpRank::R0)),
         };
-        let source = labels::PromptSource::Computed;
         Self {
             objectives,
             turns: all(|turn| registry.counter(catalog::SCHEDULER_ITERATIONS, (turn,))),
@@ -86,7 +86,7 @@ impl EngineObserver {
             queue_time: all(|queue| registry.histogram(catalog::REQUEST_QUEUE_TIME, (queue,))),
             preemptions: all(|reason| registry.counter(catalog::PREEMPTIONS, (reason,))),
             preempted: all(|kind| registry.counter(catalog::PREEMPTED_TOKENS, (kind,))),
-            prompt_tokens: registry.counter(catalog::PROMPT_TOKENS, (source,)),
+            prompt_tokens: all(|source| registry.counter(catalog::PROMPT_TOKENS, (source,))),
             recomputed: registry.counter(catalog::RECOMPUTED_TOKENS, ()),
             generated: registry.counter(catalog::GENERATION_TOKENS, ()),
             ttft: all(|stream| registry.histogram(catalog::TIME_TO_FIRST_TOKEN, (stream,))),
@@ -117,7 +117,13 @@ impl EngineObserver {
         handles.requests.record_count(stats.requests as u64);
         handles.tokens.record_count(stats.tokens as u64);
         handles.busy.add(stats.busy);
-        self.prompt_tokens.add(stats.prompt_tokens);
+        let sources = [
+            (labels::PromptSource::Computed, stats.prompt_tokens),
+            (labels::PromptSource::Device, stats.cached_tokens),
+        ];
+        for (source, tokens) in sources {
+            self.prompt_tokens[source.index()].add(tokens);
+        }
         self.recomputed.add(stats.recomputed_tokens);
         self.generated.add(stats.generated_tokens);
     }
@@ -209,6 +215,7 @@ impl Observer for EngineObserver {
 
     fn on_request_end(&mut self, end: &RequestEnd) {
         let outcome = match &end.outcome {
+            Outcome::Stop if end.tool_calls => labels::Outcome::ToolCall,
             Outcome::Stop => labels::Outcome::Stop,
             Outcome::Length => labels::Outcome::Length,
             Outcome::Error(_) => labels::Outcome::Error,

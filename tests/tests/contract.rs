@@ -340,6 +340,22 @@ fn cache() -> Result<Page> {
     Ok(page)
 }
 
+/// An answer that is a call of a tool.
+fn call() -> Result<Page> {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/models/tiny-llama");
+    let server = Server::start(&["--model", model])?;
+    let tool = json!({"type": "function", "function": {
+        "name": "ping", "parameters": {"type": "object", "properties": {}}
+    }});
+    let body = json!({
+        "model": "tiny-llama", "messages": [{"role": "user", "content": "Ping."}],
+        "tools": [tool], "tool_choice": "required", "max_tokens": 200
+    });
+    let answer = http::post(&server.api, "/v1/chat/completions", &body)?;
+    assert_eq!(answer.status, 200);
+    idle(&server)
+}
+
 /// The engine fails under a request; the next is refused.
 fn failure() -> Result<Page> {
     let server = Server::start(&["--model", "fake:step=0ms,fail-at=4"])?;
@@ -399,7 +415,7 @@ fn ending(deadline: &str, signals: usize) -> Result<Page> {
 fn every_counter_and_histogram_moves_for_each_of_its_label_values() -> Result<()> {
     let mut pages = vec![everyday()?, overload()?, slow()?, pressure()?, failure()?];
     pages.extend(bounds()?);
-    pages.extend([ranks()?, patience()?, cache()?]);
+    pages.extend([ranks()?, patience()?, cache()?, call()?]);
     pages.push(ending("0s", 1)?);
     pages.push(ending("60s", 2)?);
     let mut still = Vec::new();

@@ -88,7 +88,10 @@ fn handles_record() {
     let constant = "engine_role=\"unified\",model_name=\"m\"";
     let at = |name: &str, labels: &str| value(&page, &format!("{name}{{{constant}{labels}}}"));
     assert_eq!(at("sightline_queue_requests", ",queue=\"retracted\""), 4.0);
-    assert_eq!(at("sightline_requests_rejected_total", ",reason=\"invalid\",priority=\"normal\""), 3.0);
+    assert_eq!(
+        at("sightline_requests_rejected_total", ",reason=\"invalid\",priority=\"normal\""),
+        3.0
+    );
     let seconds = at("sightline_forward_busy_seconds_total", ",phase=\"mixed\",tp_rank=\"0\"");
     assert_eq!(seconds, 1.500_000_007);
     let bucket = |le| {

@@ -8,8 +8,8 @@ use admission::QueueSnapshot;
 use engine::{EngineSnapshot, PoolStats};
 use metric_catalog::install::{CounterHandle, GaugeHandle, Registry, TimeHandle};
 use metric_catalog::labels::{
-    DerivedFrom, DpSize, EngineState, EvictReason, Format, HicacheMode, Kernel, KvDtype, Layers, Layout, Op,
-    PageTokens, Pool, Queue, SlotBytes, SlotState, StartupPhase, Tier, TpRank, TpSize,
+    DerivedFrom, DpSize, EngineState, EvictReason, Format, HicacheMode, Kernel, KvDtype, Layers,
+    Layout, Op, PageTokens, Pool, Queue, SlotBytes, SlotState, StartupPhase, Tier, TpRank, TpSize,
     TransferBackend,
 };
 use metric_catalog::{process, server as catalog};

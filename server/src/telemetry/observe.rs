@@ -117,6 +117,10 @@ impl EngineObserver {
         handles.requests.record_count(stats.requests as u64);
         handles.tokens.record_count(stats.tokens as u64);
         handles.busy.add(stats.busy);
+    }
+
+    /// Also of a turn that ran nothing: it may have taken pages from the cache.
+    fn record_tokens(&self, stats: &StepStats<'_>) {
         let sources = [
             (labels::PromptSource::Computed, stats.prompt_tokens),
             (labels::PromptSource::Device, stats.cached_tokens),
@@ -209,6 +213,7 @@ impl Observer for EngineObserver {
             self.stages[loop_stage(stage).index()].add(stats.stages.of(stage));
         }
         self.record_batch(stats);
+        self.record_tokens(stats);
         self.record_first_tokens(stats);
         self.record_queues(stats);
     }

@@ -118,8 +118,8 @@ catalog! {
 
     // ---- tokens ----
 
-    /// Prompt tokens by where their KV came from; source is computed or device; added when the batch
-    /// runs, recompute after preemption excluded.
+    /// Prompt tokens by where their KV came from; source is computed or device; added when the
+    /// batch runs, recompute after preemption excluded.
     PROMPT_TOKENS: Counter<(PromptSource,)> = "sightline_prompt_tokens_total";
     /// Tokens of prompts and answers computed again after a preemption.
     RECOMPUTED_TOKENS: Counter<()> = "sightline_recomputed_tokens_total";

@@ -66,9 +66,9 @@ impl Rules {
         let intervals = self.groups.iter().map(|group| lock(group).interval_ms);
         let mut schedule = Schedule::new(intervals, now_ms());
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(schedule.wait(now_ms())) => {}
+            let pause = schedule.wait(now_ms());
+            if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
+                return;
             }
             for (index, slot) in schedule.due(now_ms()) {
                 let (rules, store) = (Arc::clone(&self), Arc::clone(&store));

@@ -289,7 +289,9 @@ fn ranks() -> Result<Page> {
     })?;
     let evicted = [("reason", "priority_evicted"), ("priority", "low")];
     assert_eq!(page.sum("sightline_requests_rejected_total", &evicted), 1.0);
-    assert_eq!(http::post(&server.api, path, &json!({"priority": 7, "prompt": 1}))?.status, 400);
+    let mut too_many = ranked("a", 1, 7);
+    too_many["n"] = 3.into();
+    assert_eq!(http::post(&server.api, path, &too_many)?.status, 400);
     drop((unimportant, waits, important));
     idle(&server)
 }

@@ -154,8 +154,8 @@ pub struct RequestEnd {
     pub streaming: bool,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt whose KV was taken from the prefix cache instead of being computed, when
-    /// it was first scheduled or from others that computed the same meanwhile.
+    /// Tokens of the prompt whose KV was taken from the prefix cache instead of being computed,
+    /// when it was first scheduled or from others that computed the same meanwhile.
     pub cached_tokens: usize,
     /// Tokens generated, a stop token included.
     pub generated_tokens: usize,

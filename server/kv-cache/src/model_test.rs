@@ -78,7 +78,8 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => (0..2_u8, text(), prop::bool::weighted(0.9))
             .prop_map(|(salt, text, attach)| Action::Open { salt, text, attach }),
-        9 => (pick.clone(), 1..20_usize).prop_map(|(pick, tokens)| Action::Compute { pick, tokens }),
+        9 => (pick.clone(), 1..20_usize)
+            .prop_map(|(pick, tokens)| Action::Compute { pick, tokens }),
         2 => (pick.clone(), any::<bool>())
             .prop_map(|(pick, counts)| Action::Attach { pick, counts }),
         1 => pick.clone().prop_map(|pick| Action::Clear { pick }),

@@ -42,8 +42,8 @@ impl RequestMetrics {
         self.prompt_tokens.record_count(tokens as u64);
     }
 
-    /// A request for `choices` answers was refused, at once or after a wait: none will see its first
-    /// token in time.
+    /// A request for `choices` answers was refused, at once or after a wait: none will see its
+    /// first token in time.
     pub fn rejected(&self, refusal: &Rejected, choices: usize, priority: PriorityClass) {
         let reason = match refusal.reason {
             RejectReason::QueueRequestsFull => labels::RejectReason::QueueRequestsFull,

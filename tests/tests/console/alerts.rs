@@ -75,7 +75,8 @@ fn every_state(browser: &Browser, screens: &Path) -> Result<()> {
         "const answers = {{ '/api/v1/rules': {rules}, '/console/api/resolved': {resolved} }};
          const live = window.fetch;
          window.fetch = (path, options) => answers[path]
-           ? Promise.resolve(new Response(JSON.stringify({{ status: 'success', data: answers[path] }})))
+           ? Promise.resolve(new Response(
+               JSON.stringify({{ status: 'success', data: answers[path] }})))
            : live(path, options);
          return null"
     ))?;

@@ -86,7 +86,9 @@ proptest! {
         let mut jobs = jobs.into_iter().peekable();
         let mut accepted = Vec::new();
         loop {
-            while let Some((level, prompt, answer, _)) = jobs.next_if(|job| job.3 == 0 || accepted.is_empty()) {
+            while let Some((level, prompt, answer, _)) =
+                jobs.next_if(|job| job.3 == 0 || accepted.is_empty())
+            {
                 accepted.push(rig.submit(&Job::at(level, prompt, answer)));
             }
             if let Some(job) = jobs.peek_mut() {

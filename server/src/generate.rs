@@ -47,6 +47,8 @@ pub struct Common {
     pub stops: Vec<String>,
     /// None of them counts in the text of so many first tokens.
     pub min_tokens: usize,
+    /// Whether log-probabilities, where asked for, include that of the stop token.
+    pub stop_logprob: bool,
     /// The form of the answers, where they have one.
     pub compiled: Option<Compiled>,
     /// How calls of tools are found, where they are looked for.
@@ -100,6 +102,7 @@ impl Generation {
                 stops: &common.stops,
                 min_tokens: common.min_tokens,
                 logprobs: sampling.logprobs.is_some(),
+                stop_logprob: common.stop_logprob,
                 echo,
                 calls: common.calls.as_ref(),
             };

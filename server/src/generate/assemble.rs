@@ -27,7 +27,8 @@ pub struct Alternative {
 /// The log-probability of a token, and of its alternatives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenLogprob {
-    /// What the token adds to the text; the texts of all tokens joined are the text.
+    /// What the token adds to the text; the texts of all tokens joined are the text. That of a
+    /// stop token follows the text and is not part of it.
     pub text: String,
     /// Its bytes; none where it is not shown.
     pub bytes: Vec<u8>,
@@ -98,6 +99,8 @@ pub struct Shape<'a> {
     pub min_tokens: usize,
     /// Keep log-probabilities.
     pub logprobs: bool,
+    /// That of the token which ends the answer, too.
+    pub stop_logprob: bool,
     /// The prompt that it begins with; only with log-probabilities.
     pub echo: Option<PromptEcho>,
     /// Take calls of tools out of the text.
@@ -126,6 +129,9 @@ pub struct Assembler {
     /// Tokens taken.
     taken: usize,
     logprobs: bool,
+    stop_logprob: bool,
+    /// The stop token, where its log-probability is kept.
+    ended_by: Option<TokenLogprob>,
     /// The prompt, until it is shown.
     echo: Option<Echoing>,
     /// Characters decoded, held back ones included.
@@ -140,7 +146,7 @@ impl Assembler {
     /// An assembler of an answer of this shape.
     #[must_use]
     pub fn new(tokenizer: &Arc<Tokenizer>, shape: Shape<'_>) -> Self {
-        let Shape { stops, min_tokens, logprobs, echo, calls } = shape;
+        let Shape { stops, min_tokens, logprobs, stop_logprob, echo, calls } = shape;
         // Markers that are special tokens would not be shown; the parser has to see them.
         let markers = calls.map_or(&[][..], |search| search.format.markers());
         let decoder = tokenizer.stream_decoder(true).showing(tokenizer.special_ids(markers));
@@ -156,6 +162,8 @@ impl Assembler {
             min_tokens,
             taken: 0,
             logprobs,
+            stop_logprob,
+            ended_by: None,
             echo: echo.map(|prompt| Echoing { prompt, offset: 0, scored: Vec::new() }),
             decoded: echoed,
             shown: echoed,
@@ -200,6 +208,15 @@ impl Assembler {
         (delta, stopped || (self.single && self.calls > 0))
     }
 
+    /// Takes the stop token that ends the answer: nothing of it is shown but, where asked, its
+    /// log-probability, under the name it has in the vocabulary.
+    pub fn push_stop(&mut self, chosen: Chosen<'_>) {
+        if self.logprobs && self.stop_logprob {
+            let name = self.tokenizer.token_text(chosen.token);
+            self.ended_by = Some(self.entry(&name, chosen, self.decoded));
+        }
+    }
+
     /// Cuts `text` at a stop string, where one may count.
     fn search(&mut self, text: String) -> (String, bool) {
         if self.taken <= self.min_tokens { (text, false) } else { self.stops.push(&text) }
@@ -230,11 +247,17 @@ impl Assembler {
         let (mut text, stopped) = self.search(rest);
         if stopped {
             self.pending.clear();
+            self.ended_by = None;
         } else {
             text.push_str(&self.stops.flush());
         }
         let mut delta = self.show(text);
         delta.logprobs.extend(self.pending.drain(..));
+        if let Some(mut stop) = self.ended_by.take() {
+            // It begins where the text ends, completed characters included.
+            stop.offset = self.shown;
+            delta.logprobs.push(stop);
+        }
         if let Some(mut parser) = self.parser.take() {
             self.take(parser.finish(), &mut delta);
         }
@@ -314,7 +337,14 @@ mod tests {
         let vocab = tokenizer::GgufVocab::byte_level(512);
         let tokenizer = Tokenizer::from_gguf(&vocab).expect("the byte vocabulary is sound");
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
-        let shape = Shape { stops: &stops, min_tokens: 0, logprobs: true, echo: None, calls: None };
+        let shape = Shape {
+            stops: &stops,
+            min_tokens: 0,
+            logprobs: true,
+            stop_logprob: true,
+            echo: None,
+            calls: None,
+        };
         Assembler::new(&Arc::new(tokenizer), shape)
     }
 
@@ -398,6 +428,7 @@ mod tests {
             stops: &stops,
             min_tokens: 0,
             logprobs: true,
+            stop_logprob: false,
             echo: echo.clone(),
             calls: None,
         };
@@ -424,6 +455,39 @@ mod tests {
         let delta = alone.finish();
         assert_eq!((delta.text.as_str(), delta.logprobs.len()), ("é x", 2));
         assert!(alone.finish().is_empty());
+    }
+
+    /// The texts, offsets and whole text of an answer that the token 256 ends.
+    fn ended(mut assembler: Assembler, text: &[u8]) -> (Vec<(String, usize)>, String) {
+        let mut whole = Delta::default();
+        for byte in text {
+            let token = TokenId(u32::from(*byte));
+            whole.extend(assembler.push(Chosen { token, logprob: Some(-1.0), top: &[] }).0);
+        }
+        let top = [(TokenId(97), -0.1)];
+        assembler.push_stop(Chosen { token: TokenId(256), logprob: Some(-2.0), top: &top });
+        whole.extend(assembler.finish());
+        assert!(assembler.finish().is_empty());
+        let logprobs = whole.logprobs.into_iter();
+        (logprobs.map(|entry| (entry.text, entry.offset)).collect(), whole.text)
+    }
+
+    #[test]
+    fn a_stop_token_has_an_entry_and_no_text() {
+        let name = assembler(&[]).tokenizer.token_text(TokenId(256));
+        assert!(!name.is_empty());
+        let entry = |text: &str, offset| (text.to_owned(), offset);
+        assert_eq!(ended(assembler(&[]), b""), (vec![entry(&name, 0)], String::new()));
+        // After what was held back, and after half a character.
+        let (found, text) = ended(assembler(&["abc"]), b"ab\xe6");
+        let expect = [entry("a", 0), entry("b", 1), entry("\u{fffd}", 2), entry(&name, 3)];
+        assert_eq!((found.as_slice(), text.as_str()), (&expect[..], "ab\u{fffd}"));
+        // A stop string that the end completes has ended the answer before.
+        let (found, text) = ended(assembler(&["b\u{fffd}"]), b"ab\xe6");
+        assert_eq!((found.as_slice(), text.as_str()), (&[entry("a", 0)][..], "a"));
+        let mut hidden = assembler(&[]);
+        hidden.stop_logprob = false;
+        assert_eq!(ended(hidden, b"a"), (vec![entry("a", 0)], "a".to_owned()));
     }
 
     #[test]

@@ -97,11 +97,12 @@ impl ChoiceSink {
 
 impl Sink for ChoiceSink {
     fn token(&mut self, event: &TokenEvent<'_>) -> Verdict {
+        let chosen = Chosen { token: event.token, logprob: event.logprob, top: event.top };
         // A stop token ends the answer and is not part of its text.
         if event.finish == Some(Finish::Stop) {
+            self.assembler.push_stop(chosen);
             return Verdict::Continue;
         }
-        let chosen = Chosen { token: event.token, logprob: event.logprob, top: event.top };
         let (delta, stopped) = self.assembler.push(chosen);
         let verdict = self.show(delta);
         if verdict == Verdict::Continue && stopped { Verdict::Stop } else { verdict }

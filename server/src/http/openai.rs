@@ -119,6 +119,9 @@ async fn accept(
         stop_tokens: stop_tokens(serving, &generation, compiled.is_some())?,
         stops: generation.stop.clone(),
         min_tokens: generation.min_tokens,
+        // Evaluation tools count on an entry for each token of a completion; chats have entries
+        // for the tokens of their content only.
+        stop_logprob: endpoint == Endpoint::Completions,
         compiled,
         calls,
         tenant,

@@ -140,8 +140,8 @@ fn response_call(envelope: &Envelope, choice: usize, at: usize, call: ToolCall) 
     ResponseCall::new(id, call.name, call.arguments)
 }
 
-/// Log-probabilities of whole answers are null unless they were asked for; then there is at least
-/// one token.
+/// Log-probabilities are null where none were asked for, and where none became visible: there is
+/// at least one for a completion that generates anything, unless a stop string begins it.
 fn completion_logprobs(tokens: Vec<TokenLogprob>) -> Option<CompletionLogprobs> {
     if tokens.is_empty() {
         return None;

@@ -117,6 +117,88 @@ async fn the_prompts_log_probabilities_are_those_of_one_forward_pass() {
     }
 }
 
+/// The model's first end token.
+const END: u32 = 499;
+
+/// Evaluation tools leave out the last entry, which is the generated token's: it has to be there
+/// when that token ends the answer and adds no text.
+#[tokio::test]
+async fn a_stop_token_has_its_entry_behind_the_prompts() {
+    let rig = rig("");
+    let ids = tokens(&rig).await;
+    let rows = independent(&ids);
+    let last = &rows[ids.len() - 1];
+    let name = json!({"prompt": "", "tokens": [END]});
+    let name = rig.post("/detokenize", &name).await.json()["prompt"].clone();
+    let ends = [
+        json!({"logit_bias": {END.to_string(): 100}}),
+        json!({"logit_bias": {END.to_string(): 100}, "max_tokens": 9}),
+        json!({"logit_bias": {"7": 100}, "stop_token_ids": [7]}),
+    ];
+    for (end, token) in ends.into_iter().zip([END, END, 7]) {
+        let mut body = json!({
+            "model": "tiny-llama", "prompt": ids, "max_tokens": 1, "logprobs": 1, "echo": true,
+            "temperature": 0,
+        });
+        let fields = body.as_object_mut().expect("an object");
+        fields.extend(end.as_object().expect("an object").clone());
+        let answer = rig.post("/v1/completions", &body).await.json();
+        let choice = &answer["choices"][0];
+        assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(TEXT), &json!("stop")));
+        assert_eq!(answer["usage"]["completion_tokens"], 1);
+        check(choice, &ids, &rows);
+        let logprobs = &choice["logprobs"];
+        let found = numbers(&logprobs["token_logprobs"]);
+        assert_eq!(found.len(), ids.len() + 1);
+        // As the model gives it, whatever made it come.
+        let own = found[ids.len()].expect("a number");
+        assert!((own - last[token as usize]).abs() < 1e-4, "{own}");
+        assert_eq!(logprobs["text_offset"][ids.len()], TEXT.len());
+        let spelled = logprobs["tokens"][ids.len()].as_str().expect("a text");
+        let top = logprobs["top_logprobs"][ids.len()].as_object().expect("alternatives");
+        assert_eq!((top.len(), top[spelled].as_f64()), (2, Some(own)), "its own and the best");
+        if token == END {
+            assert_eq!(name, spelled);
+        }
+    }
+}
+
+/// Without an echo, and as a stream, whose last chunk it comes with; a chat has none.
+#[tokio::test]
+async fn a_stop_tokens_entry_ends_completions_and_no_chats() {
+    let rig = rig("");
+    let mut body = json!({
+        "model": "tiny-llama", "prompt": TEXT, "max_tokens": 9, "logprobs": 2, "temperature": 0,
+        "min_tokens": 3, "logit_bias": {END.to_string(): 100},
+    });
+    let whole = rig.post("/v1/completions", &body).await.json();
+    let expect = &whole["choices"][0];
+    assert_eq!(whole["usage"]["completion_tokens"], 4);
+    let entries = expect["logprobs"]["tokens"].as_array().expect("an array");
+    let joined: String = entries[..3].iter().filter_map(Value::as_str).collect();
+    assert_eq!((entries.len(), expect["text"].as_str()), (4, Some(joined.as_str())));
+    assert_eq!(expect["logprobs"]["text_offset"][3], joined.chars().count());
+    body["stream"] = json!(true);
+    let (events, done) = rig.post("/v1/completions", &body).await.events();
+    let last = &events.last().expect("events")["choices"][0];
+    let end = (&last["text"], &last["finish_reason"], &last["logprobs"]["tokens"]);
+    assert_eq!((done, end), (true, (&json!(""), &json!("stop"), &json!(entries[3..]))));
+    let parts = events
+        .iter()
+        .filter_map(|event| event["choices"][0]["logprobs"]["token_logprobs"].as_array());
+    let parts: Vec<Value> = parts.flatten().cloned().collect();
+    assert_eq!(expect["logprobs"]["token_logprobs"], json!(parts));
+    let chat = json!({
+        "model": "tiny-llama", "messages": [{"role": "user", "content": TEXT}], "max_tokens": 9,
+        "logprobs": true, "temperature": 0, "min_tokens": 3,
+        "logit_bias": {END.to_string(): 100},
+    });
+    let answer = rig.post("/v1/chat/completions", &chat).await.json();
+    assert_eq!(answer["usage"]["completion_tokens"], 4);
+    let content = answer["choices"][0]["logprobs"]["content"].as_array().expect("an array");
+    assert_eq!(content.len(), 3);
+}
+
 #[tokio::test]
 async fn a_stream_carries_the_same() {
     let rig = rig("");

@@ -15,7 +15,14 @@ use crate::tests::rig::{Answer, Rig};
 fn response(rig: &Rig, stream: bool) -> (Accepted, Vec<ChoiceSink>) {
     let serving = rig.serving();
     let (outlet, events) = Outlet::new(8, 2);
-    let shape = || Shape { stops: &[], min_tokens: 0, logprobs: false, echo: None, calls: None };
+    let shape = || Shape {
+        stops: &[],
+        min_tokens: 0,
+        logprobs: false,
+        stop_logprob: false,
+        echo: None,
+        calls: None,
+    };
     let assembler = || Assembler::new(&serving.tokenizer, shape());
     let sinks = (0..2).map(|choice| outlet.sink(choice, assembler(), stream)).collect();
     let envelope = Envelope { id: "cmpl-1".to_owned(), created: 0, model: "fake".to_owned() };

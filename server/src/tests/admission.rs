@@ -140,6 +140,8 @@ async fn requests_for_tokens_have_a_bound_of_their_own() {
         let (router, request) = (rig.router.clone(), raw("/tokenize", never()));
         tasks.spawn(async move { router.oneshot(request).await })
     });
+    // They have to be in before the first question, which takes a place too.
+    tokio::task::yield_now().await;
     let ask = json!({"prompt": "a"});
     let refused = async {
         loop {

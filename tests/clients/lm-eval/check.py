@@ -31,7 +31,9 @@ def samples(task):
 def direct(context, continuation):
     """Sum of the continuation's log-probabilities, read from an echoed prompt by hand."""
     ids, start = TOKENIZER.encode(context + continuation), len(TOKENIZER.encode(context))
-    choice = completion(prompt=ids, echo=True, logprobs=1, max_tokens=1)["choices"][0]
+    # Like lm-eval's own requests, which the end token may answer: it too has its entry.
+    fields = {"echo": True, "logprobs": 1, "max_tokens": 1, "ignore_eos": False}
+    choice = completion(prompt=ids, **fields)["choices"][0]
     values = choice["logprobs"]["token_logprobs"]
     assert len(values) == len(ids) + 1, "one for each token of the prompt and the generated one"
     return sum(values[start:-1])

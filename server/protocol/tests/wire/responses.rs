@@ -84,6 +84,23 @@ fn logprobs_of_completions() {
     );
 }
 
+/// A stop token has its entry at the end of the text, which it is not part of.
+#[test]
+fn the_last_chunk_of_a_completion_with_logprobs() {
+    let mut logprobs = CompletionLogprobs::default();
+    let top = TopLogprobs(vec![("</s>".to_owned(), -0.25)]);
+    logprobs.push("</s>".to_owned(), Some(-0.25), top, 8);
+    let finish_reason = Some(FinishReason::Stop);
+    let (index, text, logprobs) = (0, String::new(), Some(logprobs));
+    let choice = CompletionChoice { index, text, logprobs, finish_reason };
+    check(
+        &envelope("cmpl-1").completion(vec![choice], UsageField::Absent),
+        r#"{"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"tiny",
+        "choices":[{"index":0,"text":"","logprobs":{"tokens":["</s>"],"token_logprobs":[-0.25],
+        "top_logprobs":[{"</s>":-0.25}],"text_offset":[8]},"finish_reason":"stop"}]}"#,
+    );
+}
+
 #[test]
 fn a_chat_answer() {
     let choice = ChatChoice {

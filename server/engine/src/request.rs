@@ -284,6 +284,7 @@ impl Request {
     /// Gives its pages back and waits again. What it has computed stays in the cache, where there
     /// is one, until somebody needs the room.
     pub(crate) fn retract(&mut self, now: Time) {
+        self.publish();
         self.table.clear();
         self.phase = Phase::Retracted;
         self.computed = 0;
@@ -359,13 +360,24 @@ impl Request {
         (input, self.computed - input)
     }
 
-    /// A slice of `len` tokens ran; whole pages are there for others from now on.
+    /// A slice of `len` tokens ran. Whole pages of a prompt are there for others from now on, those
+    /// of an answer when it ends or is interrupted: nobody can ask for them before, and a step that
+    /// decodes should not touch the cache.
     pub(crate) fn advance(&mut self, len: usize) -> Computed {
         let computed = self.cover(len);
         self.recomputed += computed.again;
         self.settle();
-        self.table.publish(&self.namespace, &self.tokens, self.computed);
+        if self.is_decoding() {
+            self.table.slide(self.computed);
+        } else {
+            self.publish();
+        }
         computed
+    }
+
+    /// Leaves what it has computed to others.
+    fn publish(&mut self) {
+        self.table.publish(&self.namespace, &self.tokens, self.computed);
     }
 
     /// So many tokens more are in its pages, computed or taken.
@@ -458,7 +470,14 @@ impl Request {
     }
 
     /// Ends it: frees pages, permit and debt, and returns what is left to be told.
-    pub(crate) fn end(self, outcome: Outcome, now: Time) -> (Box<dyn Sink>, RequestEnd) {
+    pub(crate) fn end(mut self, outcome: Outcome, now: Time) -> (Box<dyn Sink>, RequestEnd) {
+        match outcome {
+            // What went wrong may be in its rows.
+            Outcome::Error(_) => {}
+            Outcome::Stop | Outcome::Length | Outcome::Aborted(_) | Outcome::Rejected(_) => {
+                self.publish();
+            }
+        }
         let tool_calls = outcome == Outcome::Stop && self.sink.called_tools();
         let end = RequestEnd {
             id: self.id,

@@ -129,7 +129,8 @@ impl Rig {
     }
 
     /// Runs `requests` answers of `tokens` tokens; returns what each step allocated that decoded
-    /// for all of them, the first one aside.
+    /// for all of them, the first one, in which they begin, and the last one, in which they end
+    /// and leave their pages to the cache, aside.
     fn run(&mut self, requests: usize, tokens: usize) -> Vec<u64> {
         let (end, ended) = channel();
         for index in 0..requests {
@@ -160,7 +161,9 @@ impl Rig {
             assert_eq!(generated, tokens);
         }
         let full = self.decoded.try_iter().filter(|step| step.requests == requests);
-        full.map(|step| step.allocations).skip(1).collect()
+        let mut allocations: Vec<u64> = full.map(|step| step.allocations).skip(1).collect();
+        allocations.pop();
+        allocations
     }
 }
 

@@ -163,6 +163,23 @@ impl PageTable {
         Ok(())
     }
 
+    /// Gives back the pages of window pools that no token after the first `computed` ones sees;
+    /// they must be computed. Publishes nothing: for an answer that grows token by token, whose
+    /// pages are published when it ends. Costs nothing while no window has passed a page.
+    pub fn slide(&mut self, computed: usize) {
+        if !self.slides(computed) {
+            return;
+        }
+        let Self { set, shared, lists, .. } = self;
+        set.lock().slide(computed, shared, lists);
+    }
+
+    /// Whether a window has passed a page.
+    fn slides(&self, computed: usize) -> bool {
+        let mut windows = self.lists.iter().zip(self.set.specs());
+        windows.any(|(list, spec)| spec.first_kept(computed) > list.first)
+    }
+
     /// The rows of the first `computed` of `tokens` are in the pages. Publishes what is whole, so
     /// that others find it, and gives back what lies behind the windows. Costs nothing while no
     /// page is new and no window has passed one.
@@ -176,8 +193,7 @@ impl PageTable {
         assert!(computed <= self.tokens.min(tokens.len()), "only computed tokens are published");
         let page_tokens = self.set.cached_page_tokens();
         let fresh = page_tokens.is_some_and(|page| computed / page > self.shared.published);
-        let mut windows = self.lists.iter().zip(self.set.specs());
-        let slides = windows.any(|(list, spec)| spec.first_kept(computed) > list.first);
+        let slides = self.slides(computed);
         if !fresh && !slides {
             return;
         }

@@ -213,8 +213,8 @@ mod tests {
             lines(&old, &new),
             [
                 "sightline-queue: title \"T\" -> \"U\"",
-                "sightline-queue: panel queue-depth: unit \"s\" -> \"ms\"",
                 "sightline-queue: panel queue-depth: gridPos: y 1 -> 9",
+                "sightline-queue: panel queue-depth: unit \"s\" -> \"ms\"",
             ]
         );
     }

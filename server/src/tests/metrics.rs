@@ -41,9 +41,10 @@ async fn the_numbers_of_a_mixed_load_add_up() {
     assert!((whole - parts).abs() <= whole * 0.01, "{whole} {parts}");
     assert_eq!(rig.metric("inter_token_latency_seconds_count", &[]).await, produced - 7.0);
     assert_eq!(rig.metric("slo_requests_total", &["slo=\"ttft\""]).await, 7.0);
-    for gauge in ["running_requests", "queue_requests", "kv_pool_used_slots"] {
+    for gauge in ["running_requests", "queue_requests"] {
         assert_eq!(rig.metric(gauge, &[]).await, 0.0, "{gauge}");
     }
+    assert_eq!(rig.metric("kv_pool_used_slots", &["state=\"active\""]).await, 0.0);
 }
 
 #[tokio::test]

@@ -4,9 +4,16 @@ use super::process::{Connection, Server, completion, get};
 
 /// The sum of a metric over all its series.
 fn metric(host: &str, name: &str) -> f64 {
+    sum(host, name, "")
+}
+
+/// The sum over the series of `name` that have `label`.
+fn sum(host: &str, name: &str, label: &str) -> f64 {
     let page = get(host, "/metrics").body;
-    let of_name =
-        |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+    let of_name = |line: &&str| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+            && line.contains(label)
+    };
     let value = |line: &str| line.rsplit_once(' ').and_then(|(_, v)| v.parse::<f64>().ok());
     page.lines().filter(of_name).filter_map(value).sum()
 }
@@ -76,7 +83,7 @@ fn clients_that_leave_free_everything() {
         drop(eager);
         idle(&server.api);
     }
-    assert_eq!(metric(&server.api, "sightline_kv_pool_used_slots"), 0.0);
+    assert_eq!(sum(&server.api, "sightline_kv_pool_used_slots", "state=\"active\""), 0.0);
     assert!(metric(&server.api, "sightline_generation_tokens_total") < 90_000.0);
 }
 

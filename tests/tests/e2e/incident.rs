@@ -59,7 +59,7 @@ fn large_prompts_are_refused_at_the_door_and_nothing_is_lost() -> Result<()> {
     assert_eq!(for_work.iter().sum::<f64>(), refused, "refused for tokens, not for their number");
     eventually("the queue is empty and every page is free", || {
         let page = server.metrics()?;
-        let used = page.sum("sightline_kv_pool_used_slots", &[]);
+        let used = page.sum("sightline_kv_pool_used_slots", &[("state", "active")]);
         Ok(page.sum("sightline_queue_requests", &[]) + used == 0.0)
     })
 }
@@ -112,7 +112,7 @@ fn clients_that_give_up_leave_nothing_behind() -> Result<()> {
             .map(|name| page.sum(name, &[]));
         Ok(gone == 6.0
             && left == [0.0, 0.0]
-            && page.sum("sightline_kv_pool_used_slots", &[]) == 0.0)
+            && page.sum("sightline_kv_pool_used_slots", &[("state", "active")]) == 0.0)
     })?;
     let finished = server.metrics()?.sum("sightline_requests_finished_total", &[]);
     assert_eq!(finished, 6.0, "admitted = finished + running + queued");

@@ -1,5 +1,8 @@
 //! Answers held to a form, over a model with random weights: what ends is what was asked for.
 
+use std::collections::BTreeMap;
+
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::rig::{Answer, Rig};
@@ -78,8 +81,9 @@ async fn every_answer_that_ends_is_valid() {
     body["n"] = json!(8);
     body["max_tokens"] = json!(300);
     for (text, reason) in texts(&rig.post(CHAT, &body).await) {
-        let value = serde_json::from_str::<Value>(&text);
-        assert!(reason == "length" || value.is_ok_and(|value| value.is_object()), "{text}");
+        // JSON has numbers that no float holds, such as 1E999.
+        let value = serde_json::from_str::<BTreeMap<String, IgnoredAny>>(&text);
+        assert!(reason == "length" || value.is_ok(), "{text}");
     }
 }
 

@@ -76,8 +76,9 @@ pub struct Api {
     max_context: usize,
     body: body::BodyLimits,
     max_unsent: usize,
-    /// Most choices of one request that can ever be admitted together; 0: no limit.
-    max_waiting: usize,
+    /// Most choices of one request that can ever be admitted together: open slots of the batch count
+    /// beyond the queue.
+    max_together: usize,
     cache_scope: PrefixCacheScope,
     /// What a number in `priority` means.
     priority_order: PriorityOrder,
@@ -117,7 +118,10 @@ impl Api {
                 time: settings.body_timeout.0,
             },
             max_unsent: settings.max_unsent_tokens,
-            max_waiting: settings.load.max_queued_requests,
+            max_together: match settings.load.max_queued_requests {
+                0 => usize::MAX,
+                queued => queued.saturating_add(settings.load.max_running_requests),
+            },
             cache_scope: settings.load.prefix_cache_scope,
             priority_order: settings.order.priority_order,
             tenant_header: settings.order.tenant_header.clone(),

@@ -2,7 +2,7 @@
 
 use types::{RequestId, Time};
 
-use crate::request::Submission;
+use crate::submission::Submission;
 
 /// The closed list of what comes in from outside. Nothing else changes the engine's mind.
 #[derive(Debug)]

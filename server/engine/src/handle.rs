@@ -8,8 +8,8 @@ use types::{RequestId, Time, TokenId};
 
 use crate::event::AbortReason;
 use crate::mailbox::Mailbox;
-use crate::request::Submission;
 use crate::stats::EngineSnapshot;
+use crate::submission::Submission;
 
 /// Why a submission was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

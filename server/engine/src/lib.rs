@@ -36,6 +36,7 @@ mod scores;
 mod shares;
 mod stats;
 mod step;
+mod submission;
 mod tenants;
 mod time;
 mod waiting;
@@ -60,9 +61,9 @@ pub use output::{
     TokenEvent, TtftPhases, Verdict,
 };
 pub use prepare::{PrepareError, Prepared, prepare};
-pub use request::Submission;
 pub use stats::{
     EngineSnapshot, EngineState, FirstToken, LoopStage, Observer, PreemptReason, Preemptions,
     Queue, QueueExit, QueueExitCause, RetractedSnapshot, StageTimes, StepPhase, StepStats,
 };
+pub use submission::Submission;
 pub use time::TimeSource;

@@ -11,7 +11,7 @@ use types::{RequestId, Time};
 
 use crate::event::{AbortReason, Event};
 use crate::handle::SubmitError;
-use crate::request::Submission;
+use crate::submission::Submission;
 
 #[derive(Debug)]
 struct State {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use admission::{Evicted, PrefillDebt, QueuePermit, Rank, Rejected};
 use kv_cache::{Claims, Lookup, Namespace, PageTable, PoolSet};
-use model::{Constraint, Logits, Sampler, SamplingParams, Scorer};
+use model::{Logits, Sampler, Scorer};
 use types::{Priority, RequestId, Time, TokenId};
 
 use crate::output::{
@@ -13,50 +13,8 @@ use crate::output::{
 };
 use crate::scores::{Rows, Scores};
 use crate::stats::{Queue, QueueExit, QueueExitCause};
+use crate::submission::Submission;
 use crate::tenants::Slot;
-
-/// A request on its way into the engine.
-pub struct Submission {
-    /// Its name; unique among all requests of the process.
-    pub id: RequestId,
-    /// Its place in the queue, charged with the prompt's tokens.
-    pub permit: QueuePermit,
-    /// At least one token, each below the model's vocabulary.
-    pub prompt: Vec<TokenId>,
-    /// Whose it is, for fair shares; `None` is one tenant, that of everybody without a name.
-    pub tenant: Option<Arc<str>>,
-    /// With whom it may share cached pages.
-    pub namespace: Namespace,
-    /// Whether its sink wants the log-probability of every token of the prompt.
-    pub prompt_logprobs: bool,
-    /// How its tokens are chosen.
-    pub sampling: SamplingParams,
-    /// What the answer must look like, where it must look like something; then `stop_tokens` must
-    /// not be empty, or it could not end.
-    pub constraint: Option<Box<dyn Constraint>>,
-    /// Most tokens to generate; 0: it ends once the prompt is computed.
-    pub max_tokens: usize,
-    /// Tokens that end the answer; empty to ignore them.
-    pub stop_tokens: Vec<TokenId>,
-    /// Takes its tokens and its end.
-    pub sink: Box<dyn Sink>,
-    /// Whether its client reads a stream; passed through to the values about it.
-    pub streaming: bool,
-    /// When this process accepted it.
-    pub arrived: Time,
-    /// When its prompt was tokens.
-    pub tokenized: Time,
-}
-
-impl std::fmt::Debug for Submission {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Submission")
-            .field("id", &self.id)
-            .field("prompt", &self.prompt.len())
-            .field("max_tokens", &self.max_tokens)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Where a request is. Each state owns what it counts for.
 #[derive(Debug)]

@@ -16,10 +16,11 @@ use crate::handle::{Handle, Shared, SubmitError};
 use crate::mailbox::Mailbox;
 use crate::output::{Abort, Outcome, RequestError};
 use crate::prepare::Prepared;
-use crate::request::{Request, Submission};
+use crate::request::Request;
 use crate::scheduler::{Limits, Scheduler, StepPlan};
 use crate::scores::rows_per_step;
 use crate::stats::{EngineSnapshot, EngineState, LoopStage, Observer, QueueExitCause};
+use crate::submission::Submission;
 use crate::time::{StageClock, TimeSource};
 
 /// What a turn of the loop did.

@@ -81,7 +81,7 @@ impl RawChat {
             return refuse("chat_template", "the model's own template is used");
         }
         if self.continue_final_message == Some(true) {
-            return refuse("continue_final_message", "this is not supported yet");
+            return refuse("continue_final_message", "this is not supported");
         }
         Ok(())
     }

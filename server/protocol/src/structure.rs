@@ -174,7 +174,7 @@ impl RawFormat {
                     return required("response_format.json_schema.name");
                 }
                 match described.schema {
-                    // OpenAI's schema is optional; without one, anything that is JSON is fine.
+                    // OpenAI's schema is optional; without one, any JSON object is fine.
                     None => Ok(Some(("response_format", Form::JsonObject))),
                     Some(json) => Ok(Some((SCHEMA, Form::Schema(schema(SCHEMA, json)?)))),
                 }

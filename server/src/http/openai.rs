@@ -105,6 +105,7 @@ async fn accept(
     let Ask { input, generation, echo, structure, .. } = ask;
     let prepared = api.prepare(serving, input, echo, structure).await.map_err(denied)?;
     let Prepared { prompts, compiled, calls } = prepared;
+    let stops = stop_tokens(serving, &generation, compiled.is_some()).map_err(denied)?;
     let tokenized = api.clock.now();
     let tenant = tenant.or_else(|| generation.user.as_deref().map(Arc::from));
     let namespace = api.namespace(tenant.as_deref(), generation.cache_salt.as_deref());
@@ -116,7 +117,7 @@ async fn accept(
     let lengths: Vec<usize> = planned.iter().map(|planned| planned.prompt.len()).collect();
     let id = planned.first().map_or(0, |planned| planned.id.0);
     let common = Common {
-        stop_tokens: stop_tokens(serving, &generation, compiled.is_some())?,
+        stop_tokens: stops,
         stops: generation.stop.clone(),
         min_tokens: generation.min_tokens,
         // Evaluation tools count on an entry for each token of a completion; chats have entries
@@ -187,8 +188,8 @@ impl Api {
         prompts: usize,
         choices: usize,
     ) -> Result<Vec<QueuePermit>, Failure> {
-        if self.max_waiting != 0 && choices > self.max_waiting {
-            return Err(never_fits(prompts, choices, self.max_waiting).into());
+        if choices > self.max_together {
+            return Err(never_fits(prompts, choices, self.max_together).into());
         }
         Ok(serving.admission.try_admit_family(priority, choices, self.clock.now())?)
     }
@@ -284,10 +285,13 @@ fn sampling(generation: &protocol::Generation, choice: usize) -> SamplingParams 
     }
 }
 
-/// More answers than the queue has places: the client must ask for fewer, not come back later.
+/// More answers than the batch and the queue ever have places for: the client must ask for fewer,
+/// not come back later.
 fn never_fits(prompts: usize, choices: usize, places: usize) -> ApiError {
     let n = choices / prompts.max(1);
-    let queue = format!("never fit into a queue of {places} (--max-queued-requests)");
+    let queue = format!(
+        "never fit into {places} places (--max-running-requests and --max-queued-requests)"
+    );
     if prompts <= 1 {
         let message = format!("n: {choices} answers {queue}; ask for at most {places}");
         return ApiError::invalid("n", message);

@@ -87,7 +87,7 @@ async fn answers_have_seeds_of_their_own() {
 
 #[tokio::test]
 async fn a_list_that_never_fits_is_named() {
-    let rig = Rig::new(FLAGS);
+    let rig = Rig::new("--model fake:step=0ms --max-running-requests 2 --max-queued-requests 6");
     let refused = async |fields: Value| {
         let mut body = completion(1);
         for (name, value) in fields.as_object().expect("an object") {
@@ -101,7 +101,7 @@ async fn a_list_that_never_fits_is_named() {
     };
     let (param, message) = refused(json!({"prompt": vec!["a"; 9]})).await;
     assert_eq!(param, "prompt");
-    assert!(message.contains("the answers to 9 prompts never fit into a queue of 8"), "{message}");
+    assert!(message.contains("the answers to 9 prompts never fit into 8 places"), "{message}");
     assert!(message.contains("send at most 8 in one list"), "{message}");
     let (param, message) = refused(json!({"prompt": ["a", "b", "c"], "n": 3})).await;
     assert_eq!(param, "prompt");

@@ -166,8 +166,8 @@ pub struct ClientArgs {
     #[arg(long, value_name = "TIME", default_value = "300s")]
     pub timeout: Span,
     /// Ask again so often after 429 or 503, when Retry-After says; latencies count from the first
-    /// planned arrival. By default refusals are final, because clients that are told to come back
-    /// are not served yet.
+    /// planned arrival. By default refusals are final: a client that is told to come back was
+    /// not served.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub retry: u32,
 }

@@ -6,18 +6,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use metric_catalog::labels::PromptSource;
+use metric_catalog::labels::{Outcome, PromptSource, RejectReason};
 use metric_catalog::server as catalog;
 
 use super::record::{Ended, Failure, Record, Refusal};
 use crate::exposition::{self, BadPage};
 
 /// Refusals that come after a request was admitted.
-const AFTER_ADMISSION: [&str; 2] = ["priority_evicted", "queue_timeout"];
+const AFTER_ADMISSION: [&str; 2] =
+    [RejectReason::AFTER_ADMISSION[0].as_str(), RejectReason::AFTER_ADMISSION[1].as_str()];
 /// Outcomes of requests that ended as they should.
-const REGULAR: [&str; 2] = ["stop", "length"];
+const REGULAR: [&str; 3] =
+    [Outcome::Stop.as_str(), Outcome::Length.as_str(), Outcome::ToolCall.as_str()];
 /// The reason that faulty requests are counted under.
-const INVALID: &str = "invalid";
+const INVALID: &str = RejectReason::Invalid.as_str();
 
 /// The counters of one or several pages, by name and by the value of the label that matters.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -138,8 +140,8 @@ impl Ours {
 
     fn add_refusal(&mut self, refusal: &Refusal) {
         // A 503 without a reason may come from anything in between; so may one while loading.
-        let counted =
-            refusal.status == 429 || ["draining", "unhealthy"].contains(&refusal.reason.as_str());
+        let ours = [RejectReason::Draining, RejectReason::Unhealthy].map(RejectReason::as_str);
+        let counted = refusal.status == 429 || ours.contains(&refusal.reason.as_str());
         if !counted {
             self.unknown += 1;
             return;

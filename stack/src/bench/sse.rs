@@ -34,8 +34,9 @@ impl Parser {
         mut event: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, TooLong> {
         if std::mem::take(&mut self.after_cr) {
-            bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
+            // A piece without a byte decides nothing.
             self.after_cr = bytes.is_empty();
+            bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
         }
         while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let flow = self.end_line(&bytes[..end], &mut event)?;
@@ -130,6 +131,12 @@ mod tests {
         }
         parser.finish(&mut take).expect("short");
         events
+    }
+
+    #[test]
+    fn a_line_end_may_come_in_three_pieces() {
+        assert_eq!(read(&[b"data: x\r", b"\n", b"\n", b"data: y\n\n"]), ["x", "y"]);
+        assert_eq!(read(&[b"data: x\r", b"", b"\n\n", b"data: y\n\n"]), ["x", "y"]);
     }
 
     #[test]

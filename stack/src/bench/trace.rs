@@ -61,6 +61,12 @@ impl Entry {
     }
 }
 
+/// The latest arrival that a trace may have: 30 days.
+const SPAN_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// The longest prompt or answer that a trace may name.
+const TOKENS_MAX: u64 = 10_000_000;
+
 /// A trace that makes sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trace {
@@ -117,7 +123,14 @@ pub(crate) fn parse(bytes: &[u8], name: &str, page_tokens: Option<u64>) -> Resul
 
 fn entry(raw: Line) -> Result<Entry, String> {
     let at = Duration::try_from_secs_f64(raw.t / 1000.0)
-        .map_err(|_| format!("t is a time in ms, not {}", raw.t))?;
+        .ok()
+        .filter(|at| *at <= SPAN_MAX)
+        .ok_or_else(|| format!("t is a time in ms within 30 days, not {}", raw.t))?;
+    for (name, tokens) in [("in", raw.prompt), ("out", raw.out)] {
+        if tokens > TOKENS_MAX {
+            return Err(format!("{name} is {tokens} tokens and may be at most {TOKENS_MAX}"));
+        }
+    }
     let pages = raw.p.unwrap_or_default();
     if !pages.len().is_multiple_of(2) {
         return Err("p holds pairs of start and count".to_owned());
@@ -125,7 +138,8 @@ fn entry(raw: Line) -> Result<Entry, String> {
     let runs: Vec<(u64, u64)> = pages.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let within =
         |(start, count): &(u64, u64)| *count <= raw.prompt && start.checked_add(*count).is_some();
-    if !runs.iter().all(within) {
+    // Each count is at most `TOKENS_MAX`, so the sum of as many as a line can hold fits.
+    if !runs.iter().all(within) || runs.iter().map(|run| run.1).sum::<u64>() > raw.prompt {
         return Err(format!("a prompt of {} tokens has not as many pages", raw.prompt));
     }
     Ok(Entry { at, prompt: raw.prompt, output: raw.out, runs })
@@ -234,6 +248,19 @@ mod tests {
         let trace = parse(text.as_bytes(), "arrivals.jsonl", None).expect("valid");
         assert_eq!((trace.page_tokens, trace.entries.len()), (0, 2));
         assert_eq!(trace.entries[1].at, Duration::from_micros(52_500));
+    }
+
+    #[test]
+    fn figures_beyond_all_bounds_are_refused() {
+        for line in [
+            r#"{"t":1e300,"in":1,"out":1}"#,
+            r#"{"t":0,"in":18446744073709551615,"out":1,"p":[0,18446744073709551615]}"#,
+            r#"{"t":0,"in":1,"out":10000001}"#,
+            r#"{"t":0,"in":4,"out":1,"p":[0,3,9,3]}"#,
+        ] {
+            let refused = parse(line.as_bytes(), "x_p1", None);
+            assert!(matches!(refused, Err(BadTrace::Line { line: 1, .. })), "{line}: {refused:?}");
+        }
     }
 
     #[test]

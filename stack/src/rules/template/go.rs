@@ -129,6 +129,7 @@ impl Verb {
                 with_exponent(mantissa, exponent.parse().unwrap_or(0))
             }
             ('d', Value::Int(number)) => number.to_string(),
+            ('x', Value::Int(number)) if *number < 0 => format!("-{:x}", number.unsigned_abs()),
             ('x', Value::Int(number)) => format!("{number:x}"),
             ('t', Value::Bool(flag)) => flag.to_string(),
             ('q', Value::Text(text)) => format!("{text:?}"),
@@ -145,15 +146,16 @@ impl Verb {
             true => format!("+{text}"),
             false => text,
         };
-        self.pad(&text, number)
+        let finite = !matches!(value, Value::Float(number) if !number.is_finite());
+        self.pad(&text, number, finite)
     }
 
-    fn pad(&self, text: &str, number: bool) -> String {
+    fn pad(&self, text: &str, number: bool, finite: bool) -> String {
         let missing = self.width.saturating_sub(text.chars().count());
         if self.left {
             return text.to_owned() + &" ".repeat(missing);
         }
-        if !self.zero || (number && text.ends_with(['f', 'N'])) {
+        if !self.zero || !finite {
             return " ".repeat(missing) + text;
         }
         let signed = number && text.starts_with(['-', '+']);

@@ -224,7 +224,8 @@ impl State {
 
     /// Pages that only the table of `shared` and `list` holds.
     pub(crate) fn exclusive(&self, pool: usize, shared: &Shared, list: &PoolPages) -> usize {
-        let own = list.end().saturating_sub(shared.published);
+        // A window may have passed pages that were never published.
+        let own = list.end().saturating_sub(shared.published.max(list.first));
         let published = if let Some(windows) = &self.pools[pool].windows {
             let published = &list.pages[..list.pages.len() - own];
             published.iter().filter(|page| windows.meta[page.index()].locks == 1).count()

@@ -251,7 +251,8 @@ impl PageTable {
         self.set.lock().exclusive(index, &self.shared, &self.lists[index])
     }
 
-    /// Announces that `len` tokens behind the published ones of `tokens` are about to be computed.
+    /// Announces every page that the tokens of `tokens` up to `to` touch behind the published ones,
+    /// the last one perhaps only in part: they are about to be computed.
     pub fn claim(&mut self, namespace: &Namespace, tokens: &[TokenId], to: usize, by: &mut Claims) {
         let Some(page_tokens) = self.set.cached_page_tokens() else { return };
         self.belong_to(namespace);

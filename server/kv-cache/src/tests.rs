@@ -167,6 +167,31 @@ fn a_prompt_is_found_again_though_its_answer_was_long() {
 }
 
 #[test]
+fn an_answer_is_published_when_it_ends_though_its_window_has_moved() {
+    let set = set(vec![spec("kv", 40, None), spec("swa", 12, Some(6))]);
+    let prompt = ids(0..20);
+    let mut tokens = prompt.clone();
+    let mut table = set.table();
+    assert_eq!(table.attach_prefix(&SHARED, &prompt, Lookup::First), 0);
+    table.grow_to(20).expect("room");
+    table.publish(&SHARED, &tokens, 20);
+    for computed in 21..80 {
+        tokens.push(TokenId(computed as u32));
+        table.grow_to(computed).expect("room");
+        table.slide(computed);
+        let held = table.pages(PoolId(1)).1.len();
+        assert!(table.exclusive_pages(PoolId(1)) <= held, "at {computed}");
+        assert_eq!(table.exclusive_pages(PoolId(0)), computed.div_ceil(4), "nobody else has any");
+    }
+    assert_eq!(table.exclusive_pages(PoolId(1)), table.pages(PoolId(1)).1.len());
+    table.publish(&SHARED, &tokens, 79);
+    drop(table);
+    assert_eq!(set.cached_prefix(&SHARED, &prompt).tokens, 16, "the same prompt");
+    tokens.push(TokenId(7));
+    assert_eq!(set.cached_prefix(&SHARED, &tokens).tokens, 76, "the prompt and its answer");
+}
+
+#[test]
 fn a_lost_window_costs_the_pages_that_nobody_could_use() {
     let set = set(vec![spec("kv", 40, None), spec("swa", 8, Some(6))]);
     drop(serve(&set, &ids(0..40), 8).0);

@@ -170,10 +170,29 @@ impl RawTool {
             return Err(ApiError::invalid(path, message));
         }
         // OpenAI: without parameters, a function takes none.
-        let parameters =
-            parameters.map_or_else(|| json!({"type": "object", "properties": {}}), Value::Object);
+        let parameters = match parameters {
+            None => json!({"type": "object", "properties": {}}),
+            Some(schema) => of_objects(at, schema)?,
+        };
         Ok(Tool { name, description, parameters, strict: strict.unwrap_or(false) })
     }
+}
+
+/// The schema of arguments, which are an object whatever it leaves open.
+fn of_objects(at: usize, mut schema: Map<String, Value>) -> Result<Value, ApiError> {
+    let object = Value::from("object");
+    let allowed = match schema.get("type") {
+        None => true,
+        Some(Value::Array(kinds)) => kinds.contains(&object),
+        Some(kind) => *kind == object,
+    };
+    if !allowed {
+        let path = format!("tools[{at}].function.parameters.type");
+        let message = format!("{path}: arguments are always an object; use \"object\"");
+        return Err(ApiError::invalid(path, message));
+    }
+    schema.insert("type".to_owned(), object);
+    Ok(Value::Object(schema))
 }
 
 fn choice(sent: Option<Value>, offered: &[Tool]) -> Result<ToolChoice, ApiError> {

@@ -334,16 +334,30 @@ fn stop_tokens(
     generation: &protocol::Generation,
     formed: bool,
 ) -> Result<Vec<types::TokenId>, Failure> {
+    let named = serving.tokenizer.special().eos.as_ref().and_then(|eos| eos.id);
+    let own = serving.spec.eos.iter().copied().chain(named);
     let mut tokens = generation.stop_token_ids.clone();
-    if formed || !generation.ignore_eos {
-        let named = serving.tokenizer.special().eos.as_ref().and_then(|eos| eos.id);
-        tokens.extend(serving.spec.eos.iter().copied().chain(named));
+    if !formed {
+        if !generation.ignore_eos {
+            tokens.extend(own);
+        }
+        return Ok(tokens);
     }
-    if formed && tokens.is_empty() {
-        let why = "the model has no end token; give stop_token_ids";
-        return Err(ApiError::unsupported("stop_token_ids", why).into());
+    let own: Vec<_> = own.collect();
+    match (tokens.is_empty(), own.is_empty()) {
+        (true, false) => Ok(own),
+        // The form needs some end, and this model has none.
+        (false, true) => Ok(tokens),
+        (true, true) => {
+            let why = "the model has no end token; give stop_token_ids";
+            Err(ApiError::unsupported("stop_token_ids", why).into())
+        }
+        (false, false) => {
+            let message = "stop_token_ids: an answer that has a form ends where its form does; \
+                           leave them out";
+            Err(ApiError::invalid("stop_token_ids", message).into())
+        }
     }
-    Ok(tokens)
 }
 
 /// What each answer begins with.

@@ -109,7 +109,8 @@ async fn tokens_and_drain_time_are_bounds_too() {
 async fn several_answers_are_admitted_together_or_not_at_all() {
     let rig = Rig::new("--model fake:step=1ms --max-running-requests 1 --max-queued-requests 3");
     let mut body = completion(2);
-    body["n"] = json!(4);
+    // One running and three waiting.
+    body["n"] = json!(5);
     let never = rig.post("/v1/completions", &body).await;
     assert_eq!(never.status, 400, "it could never be admitted");
     let running = rig.send(post("/v1/completions", &stream(3000))).await;

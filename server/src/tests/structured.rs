@@ -147,6 +147,9 @@ async fn a_form_that_is_wrong_is_named() {
     let check = async |format: Value, param: &str, words: &str| {
         let mut body = ask(format);
         body["model"] = json!("fake");
+        if param == "stop_token_ids" {
+            body[param] = json!([65]);
+        }
         let answer = rig.post(CHAT, &body).await;
         let error = answer.json()["error"].clone();
         assert_eq!((answer.status.as_u16(), error["param"].as_str()), (400, Some(param)));
@@ -159,8 +162,10 @@ async fn a_form_that_is_wrong_is_named() {
     let pattern = json!({"type": "object", "properties": {"a": {"pattern": "("}}});
     check(schema(pattern), &format!("{path}.properties.a"), "unclosed group").await;
     check(schema(json!({"not": {}})), &format!("{path}.not"), "cannot be enforced").await;
+    let form = json!({"type": "json_object"});
+    check(form, "stop_token_ids", "ends where its form does").await;
     assert_eq!(rig.waiting(), 0);
-    assert_eq!(rig.metric("requests_rejected_total", &["reason=\"invalid\""]).await, 3.0);
+    assert_eq!(rig.metric("requests_rejected_total", &["reason=\"invalid\""]).await, 4.0);
 }
 
 #[tokio::test]

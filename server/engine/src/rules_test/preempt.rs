@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use types::RequestId;
 
-use super::rig::{Job, Rig, bounds};
+use super::rig::{Job, Rig, WINDOW, bounds};
 use crate::step::Turn;
 use crate::{EngineConfig, Outcome, PreemptReason, Scheduling};
 
@@ -65,6 +65,27 @@ fn pages_are_taken_only_where_that_is_enough() {
     assert!(rig.is_retracted(small));
     rig.finish();
     assert_eq!(rig.log().preempted[PreemptReason::Priority as usize], 1);
+}
+
+#[test]
+fn a_long_answer_whose_window_has_moved_gives_way() {
+    for prefix_cache in [false, true] {
+        let pool_pages = vec![400, 40];
+        let config = EngineConfig { prefix_cache, pool_pages, ..bounds(1, threshold(10)) };
+        let mut rig = Rig::new(config);
+        let long = rig.submit(&Job::plain(10, 4 * WINDOW));
+        for _ in 0..3 * WINDOW {
+            rig.turn();
+        }
+        let better = rig.submit(&Job::at(30, 10, 5));
+        rig.turn();
+        assert!(rig.runs(better) && rig.is_retracted(long), "cache {prefix_cache}");
+        rig.finish();
+        assert_eq!(rig.log().preempted, [0, 1]);
+        for id in [long, better] {
+            assert_eq!(rig.end_of(id).outcome, Outcome::Length);
+        }
+    }
 }
 
 proptest! {

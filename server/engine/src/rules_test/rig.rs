@@ -114,6 +114,9 @@ pub(super) struct Rig {
     next_id: u64,
 }
 
+/// Tokens that the second pool of a model with two looks back.
+pub(super) const WINDOW: usize = 40;
+
 /// Bounds with `running` slots, steps of 64 tokens, and pages for all.
 pub(super) fn bounds(running: usize, scheduling: Scheduling) -> EngineConfig {
     EngineConfig {
@@ -142,7 +145,10 @@ impl Rig {
         };
         let admission = AdmissionController::new(limits, 1000.0);
         let (time, watcher) = (VirtualTime::default(), Watcher::default());
-        let runner = Box::new(FakeRunner::new(FakeOptions::default()));
+        // Pages for a second pool ask for a model that has one.
+        let window = (config.pool_pages.len() > 1).then_some(WINDOW);
+        let options = FakeOptions { window, ..FakeOptions::default() };
+        let runner = Box::new(FakeRunner::new(options));
         let prepared = prepare(config, runner).expect("good bounds");
         let (core, handle) = prepared.into_core(
             Arc::clone(&admission),

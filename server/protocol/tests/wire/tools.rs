@@ -46,6 +46,11 @@ fn tools_and_which_of_them() {
     assert!(text.contains(r#""properties":{"z":{},"a":"#), "as it was written: {text}");
     let none = json!({"type": "object", "properties": {}});
     assert_eq!(offered[1].for_template()["function"]["parameters"], none);
+    for open in [json!({}), json!({"type": ["object", "null"]}), json!({"properties": {"a": {}}})] {
+        let tool = json!([{"type": "function", "function": {"name": "f", "parameters": open}}]);
+        let offered = tools(&json!({"tools": tool})).offered;
+        assert_eq!(offered[0].parameters["type"], "object", "arguments are nothing else");
+    }
 
     let choice = |choice: Value| tools(&json!({"tools": two(), "tool_choice": choice})).choice;
     assert_eq!(choice(Value::Null), ToolChoice::Auto);
@@ -72,6 +77,8 @@ fn tools_that_are_none() {
     check(json!({"tools": [{"type": "function"}]}), "tools[0].function", "required");
     check(json!({"tools": ["f"]}), "tools[0]", "expected an object");
     check(one(json!({})), "tools[0].function.name", "required");
+    let text = json!({"name": "f", "parameters": {"type": "string"}});
+    check(one(text), "tools[0].function.parameters.type", "always an object");
     check(one(json!({"name": "a b"})), "tools[0].function.name", "\"a b\" is not 1 to 64");
     check(one(json!({"name": ""})), "tools[0].function.name", "letters");
     check(one(json!({"name": "x".repeat(65)})), "tools[0].function.name", "64");

@@ -6,8 +6,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admission::{AdmissionController, Limits};
@@ -62,11 +62,13 @@ struct Decoded {
 struct Watcher {
     before: u64,
     steps: Sender<Decoded>,
+    gate: Arc<Mutex<()>>,
 }
 
 impl Observer for Watcher {
     fn on_step(&mut self, stats: &StepStats<'_>) {
         let allocations = ALLOCATIONS.get() - self.before;
+        drop(self.gate.lock().expect("nobody panics while holding it"));
         if stats.phase == StepPhase::Decode {
             let decoded = Decoded { requests: stats.requests, allocations };
             self.steps.send(decoded).unwrap_or_default();
@@ -98,6 +100,8 @@ struct Rig {
     admission: Arc<AdmissionController>,
     handle: Handle,
     decoded: Receiver<Decoded>,
+    /// Whoever holds it keeps the engine from its next step.
+    gate: Arc<Mutex<()>>,
     next_id: u64,
 }
 
@@ -121,11 +125,12 @@ impl Rig {
             seed: 0,
         };
         let (steps, decoded) = channel();
-        let observer = Box::new(Watcher { before: 0, steps });
+        let gate = Arc::new(Mutex::new(()));
+        let observer = Box::new(Watcher { before: 0, steps, gate: Arc::clone(&gate) });
         let prepared = prepare(config, runner).expect("good bounds");
         let (handle, _) =
             prepared.spawn(Arc::clone(&admission), observer, clock).expect("a thread");
-        Self { clock, admission, handle, decoded, next_id: 0 }
+        Self { clock, admission, handle, decoded, gate, next_id: 0 }
     }
 
     /// Runs `requests` answers of `tokens` tokens; returns what each step allocated that decoded
@@ -133,6 +138,9 @@ impl Rig {
     /// and leave their pages to the cache, aside.
     fn run(&mut self, requests: usize, tokens: usize) -> Vec<u64> {
         let (end, ended) = channel();
+        // They begin together, so that most steps decode for all of them.
+        let gate = Arc::clone(&self.gate);
+        let held = gate.lock().expect("nobody panics while holding it");
         for index in 0..requests {
             let now = self.clock.now();
             let permit = self.admission.try_admit(Priority::NORMAL, now).expect("no limit");
@@ -156,6 +164,7 @@ impl Rig {
             self.next_id += 1;
             self.handle.submit(submission).expect("accepted");
         }
+        drop(held);
         for _ in 0..requests {
             let generated = ended.recv_timeout(PATIENCE).expect("all requests end");
             assert_eq!(generated, tokens);

@@ -76,8 +76,8 @@ pub struct Api {
     max_context: usize,
     body: body::BodyLimits,
     max_unsent: usize,
-    /// Most choices of one request that can ever be admitted together: open slots of the batch count
-    /// beyond the queue.
+    /// Most choices of one request that can ever be admitted together: open slots of the batch
+    /// count beyond the queue.
     max_together: usize,
     cache_scope: PrefixCacheScope,
     /// What a number in `priority` means.

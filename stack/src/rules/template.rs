@@ -3,8 +3,8 @@
 //! Text, `{{ pipeline }}`, comments, trimming, `if`/`else if`/`else`/`end`; `$labels`, `$value`,
 //! `$externalLabels` (empty here) and the same as fields of the dot; literals, parentheses, and the
 //! functions of `functions.rs`. Not here: `range`, `with`, own variables, `query` and what works on
-//! its result. A name that is not known is an error when the file is read; what depends on values (a
-//! bad pattern, an argument that does not fit) shows when an alert fires.
+//! its result. A name that is not known is an error when the file is read; what depends on values
+//! (a bad pattern, an argument that does not fit) shows when an alert fires.
 
 mod functions;
 mod go;

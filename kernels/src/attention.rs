@@ -11,6 +11,7 @@ mod plan;
 pub(crate) mod segment;
 mod tile;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::buffer::SharedOut;
@@ -50,8 +51,41 @@ pub struct KvGeometry {
 /// One layer's keys and values of a whole pool of pages.
 #[derive(Debug, Clone, Copy)]
 pub struct PagedKv<'a> {
-    pool: &'a [f32],
+    pool: PoolRows<'a>,
     geometry: KvGeometry,
+}
+
+/// The values of a pool. Pages that a call does not read may be written meanwhile by others, so
+/// there is never a reference to more than a row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PoolRows<'a> {
+    start: *const f32,
+    len: usize,
+    life: PhantomData<&'a [f32]>,
+}
+
+// SAFETY: it only reads, and what it reads nobody writes meanwhile (`PagedKv::from_raw`).
+unsafe impl Send for PoolRows<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for PoolRows<'_> {}
+
+impl<'a> PoolRows<'a> {
+    /// Number of values.
+    pub(crate) const fn len(self) -> usize {
+        self.len
+    }
+
+    pub(crate) const fn as_ptr(self) -> *const f32 {
+        self.start
+    }
+
+    /// The `dim` values from `at` on.
+    pub(crate) fn row(self, at: usize, dim: usize) -> &'a [f32] {
+        assert!(at <= self.len && dim <= self.len - at, "a row outside the pool");
+        // SAFETY: it lies inside the pool, as just checked, and is not written while a call reads
+        // it: the promise of `PagedKv::from_raw`.
+        unsafe { std::slice::from_raw_parts(self.start.add(at), dim) }
+    }
 }
 
 impl<'a> PagedKv<'a> {
@@ -61,13 +95,29 @@ impl<'a> PagedKv<'a> {
     /// When the geometry does not fit its page or the pool is not whole pages.
     #[must_use]
     pub fn new(pool: &'a [f32], geometry: KvGeometry) -> Self {
+        // SAFETY: a shared borrow that outlives the result: nobody writes any of it.
+        unsafe { Self::from_raw(pool.as_ptr(), pool.len(), geometry) }
+    }
+
+    /// Views the `len` values from `start` on (whole pages, one after another), some of which
+    /// others may write while they are not read.
+    ///
+    /// # Safety
+    /// The values exist, are initialised and aligned for as long as the result lives, and the rows
+    /// that a call reads are not written during that call: those of the pages and positions that
+    /// its sequences see.
+    ///
+    /// # Panics
+    /// As [`PagedKv::new`].
+    #[must_use]
+    pub unsafe fn from_raw(start: *const f32, len: usize, geometry: KvGeometry) -> Self {
         let g = geometry;
         assert!(g.kv_heads > 0 && g.head_dim > 0 && g.page_tokens > 0, "empty key/value geometry");
         let plane = g.kv_heads * g.page_tokens * g.head_dim;
         assert!(g.key_offset + plane <= g.page_stride, "keys reach beyond their page");
         assert!(g.value_offset + plane <= g.page_stride, "values reach beyond their page");
-        assert!(pool.len().is_multiple_of(g.page_stride), "the pool must be whole pages");
-        Self { pool, geometry }
+        assert!(len.is_multiple_of(g.page_stride), "the pool must be whole pages");
+        Self { pool: PoolRows { start, len, life: PhantomData }, geometry }
     }
 
     /// Number of pages in the pool.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::PoolRows;
 use crate::{KernelPath, math};
 
 /// Positions of a segment; part of the definition of the result.
@@ -16,7 +17,7 @@ pub(crate) struct Segment<'a> {
     /// Which positions each query sees; starts and ends ascend, up to the number of keys.
     pub(crate) seen: &'a [Seen],
     /// Where keys and values lie.
-    pub(crate) pool: &'a [f32],
+    pub(crate) pool: PoolRows<'a>,
     /// Where the key of each position starts in `pool`; `dim` values each. Those of positions that
     /// no query sees may be any key's.
     pub(crate) keys: &'a [usize],
@@ -44,14 +45,12 @@ impl Seen {
 impl<'a> Segment<'a> {
     /// The key of a position.
     pub(crate) fn key(&self, position: usize) -> &'a [f32] {
-        let at = self.keys[position];
-        &self.pool[at..at + self.dim]
+        self.pool.row(self.keys[position], self.dim)
     }
 
     /// The value of a position.
     pub(crate) fn value(&self, position: usize) -> &'a [f32] {
-        let at = self.keys[position].wrapping_add(self.to_value);
-        &self.pool[at..at + self.dim]
+        self.pool.row(self.keys[position].wrapping_add(self.to_value), self.dim)
     }
 
     /// Whether every key and value lies inside the pool.

@@ -152,7 +152,7 @@ impl EngineConfig {
         let spec = |(pool, pages): (&model::PoolSpec, &usize)| PoolSpec {
             name: pool.name,
             page_tokens: pool.page_tokens,
-            page_bytes: Bytes(pool.page_bytes),
+            page_bytes: Bytes(pool.page_bytes()),
             capacity: Pages(*pages as u64),
             window: pool.window,
         };

@@ -1,9 +1,22 @@
-//! The device pool: every KV page of this process, in one allocation.
+//! Device memory: every KV page of one rank.
+//!
+//! It is shared by one [`Compute`], through which a model reads and writes rows, and by the copy
+//! threads, which move whole pages between it and the host tier. **The condition that makes this
+//! sound**: while a copy of a page runs, the holder of the `Compute` neither writes that page nor,
+//! where the copy writes it, reads a layer of it that has not passed its gate
+//! ([`LoadGate`](crate::LoadGate)). The page tables keep to it: such a page is locked until the
+//! copy is finished. References are only ever made to one layer of one page, never across pages
+//! that a copy may touch; a breach would show torn rows, never memory outside of the pool.
 
-use memmap2::MmapMut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytemuck::Pod;
+use kernels::{KvGeometry, PagedKv};
+use memmap2::{MmapMut, MmapRaw};
 use types::{Bytes, PageId};
 
-use crate::layout::KvLayout;
+use crate::layout::{KvLayout, PartLayout};
 
 /// Why a pool could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -26,91 +39,190 @@ pub enum PoolError {
     },
 }
 
-/// `pages` pages of f32 K/V rows. Memory is zero and is taken from the system as it is touched.
+/// The pages of one rank, part after part. Memory is zero and is taken from the system as it is
+/// touched.
 #[derive(Debug)]
-pub struct DevicePool {
-    layout: KvLayout,
-    pages: usize,
-    /// `None` where the pool has no bytes, which the system would refuse to map.
-    map: Option<MmapMut>,
+pub struct DeviceMemory {
+    parts: Vec<Part>,
+    /// Whether a [`Compute`] exists.
+    computing: AtomicBool,
 }
 
-impl DevicePool {
-    /// Allocates the pool.
+#[derive(Debug)]
+struct Part {
+    layout: PartLayout,
+    /// `None` where the part has no bytes, which the system would refuse to map.
+    map: Option<MmapRaw>,
+}
+
+impl DeviceMemory {
+    /// Allocates all parts.
     ///
     /// # Errors
-    /// [`PoolError`] where the system has no room for it.
-    pub fn new(layout: KvLayout, pages: usize) -> Result<Self, PoolError> {
-        let page = Bytes(layout.page_bytes());
-        let bytes = (page.0 as usize).checked_mul(pages).filter(|n| isize::try_from(*n).is_ok());
-        let bytes = bytes.ok_or(PoolError::TooLarge { pages, page })?;
+    /// [`PoolError`] where the system has no room for one of them; nothing stays allocated.
+    pub fn new(parts: Vec<PartLayout>) -> Result<Arc<Self>, PoolError> {
+        let parts = parts.into_iter().map(Part::new).collect::<Result<_, _>>()?;
+        Ok(Arc::new(Self { parts, computing: AtomicBool::new(false) }))
+    }
+
+    /// The layouts, in the order of part numbers.
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = &PartLayout> {
+        self.parts.iter().map(|part| &part.layout)
+    }
+
+    /// Bytes of all parts.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.parts().map(|part| part.bytes() as u64).sum())
+    }
+
+    /// The handle that reads and writes rows; `None` while another one exists.
+    #[must_use]
+    pub fn compute(self: &Arc<Self>) -> Option<Compute> {
+        let taken = self.computing.swap(true, Ordering::Acquire);
+        (!taken).then(|| Compute { memory: Arc::clone(self) })
+    }
+
+    /// Where the bytes of the `layer`-th layer of a page start. Valid for `layer_bytes` bytes, and
+    /// for those of the layers behind it up to the end of the page.
+    ///
+    /// # Panics
+    /// Where the part, the page or the layer does not exist.
+    pub(crate) fn address(&self, part: usize, page: PageId, layer: usize) -> *mut u8 {
+        let Part { layout, map } = &self.parts[part];
+        let (pages, layers) = (layout.pages, layout.layers.len());
+        assert!(page.index() < pages, "page {page} of {pages} in {}", layout.name);
+        assert!(layer < layers, "layer {layer} of {layers} in {}", layout.name);
+        let Some(map) = map else { return std::ptr::NonNull::<u64>::dangling().as_ptr().cast() };
+        let at = page.index() * layout.page_bytes() + layer * layout.layer_bytes;
+        // SAFETY: page and layer exist, so the offset lies inside the map.
+        unsafe { map.as_mut_ptr().add(at) }
+    }
+}
+
+impl Part {
+    fn new(layout: PartLayout) -> Result<Self, PoolError> {
+        let bytes = layout.page_bytes().checked_mul(layout.pages);
+        let Some(bytes) = bytes.filter(|bytes| isize::try_from(*bytes).is_ok()) else {
+            let page = Bytes(layout.page_bytes() as u64);
+            return Err(PoolError::TooLarge { pages: layout.pages, page });
+        };
         let map = if bytes == 0 {
             None
         } else {
             let refused = |source| PoolError::Refused { bytes: Bytes(bytes as u64), source };
-            Some(MmapMut::map_anon(bytes).map_err(refused)?)
+            Some(MmapMut::map_anon(bytes).map_err(refused)?.into())
         };
-        Ok(Self { layout, pages, map })
+        Ok(Self { layout, map })
     }
 
-    /// How a page is laid out.
+    /// The start and the number of f32 values of the whole part.
+    fn values(&self) -> (*const f32, usize) {
+        match &self.map {
+            Some(map) => (map.as_ptr().cast(), map.len() / size_of::<f32>()),
+            None => (std::ptr::NonNull::<f32>::dangling().as_ptr(), 0),
+        }
+    }
+}
+
+/// The one handle through which rows of a [`DeviceMemory`] are read and written. See the module
+/// for what its holder keeps to.
+#[derive(Debug)]
+pub struct Compute {
+    memory: Arc<DeviceMemory>,
+}
+
+impl Compute {
+    /// The memory, to share with copy threads.
     #[must_use]
-    pub const fn layout(&self) -> &KvLayout {
-        &self.layout
+    pub const fn memory(&self) -> &Arc<DeviceMemory> {
+        &self.memory
     }
 
-    /// Number of pages.
-    #[must_use]
-    pub const fn pages(&self) -> usize {
-        self.pages
-    }
-
-    /// Bytes of all pages.
-    #[must_use]
-    pub fn bytes(&self) -> Bytes {
-        Bytes(self.layout.page_bytes() * self.pages as u64)
-    }
-
-    /// All pages, one after the other, as attention reads them: page `p` starts at
-    /// `p * layout.page_len()`.
-    #[must_use]
-    pub fn values(&self) -> &[f32] {
-        // A map starts at a system page, so it is aligned for f32.
-        self.map.as_deref().map_or(&[], bytemuck::cast_slice)
-    }
-
-    /// One page.
+    /// The `layer`-th layer of a page of part `part`, as values of a plain type.
     ///
     /// # Panics
-    /// Where `page` is not in the pool.
+    /// Where the part, the page or the layer does not exist, or `layer_bytes` is no whole number
+    /// of aligned values.
     #[must_use]
-    pub fn page(&self, page: PageId) -> &[f32] {
-        let len = self.layout.page_len();
-        &self.values()[page.index() * len..][..len]
+    pub fn block<T: Pod>(&self, part: usize, page: PageId, layer: usize) -> &[T] {
+        let len = self.memory.parts[part].layout.layer_bytes;
+        let at = self.memory.address(part, page, layer);
+        // SAFETY: the block lies inside the map, whose bytes are initialised; nobody writes it
+        // while the result lives: not this handle, which is borrowed, and no copy, by the module's
+        // condition.
+        let bytes = unsafe { std::slice::from_raw_parts(at, len) };
+        bytemuck::cast_slice(bytes)
     }
 
-    fn page_mut(&mut self, page: PageId) -> &mut [f32] {
-        let len = self.layout.page_len();
-        let values = self.map.as_deref_mut().map_or(&mut [][..], bytemuck::cast_slice_mut);
-        &mut values[page.index() * len..][..len]
+    /// As [`block`](Self::block), to write.
+    ///
+    /// # Panics
+    /// As [`block`](Self::block).
+    pub fn block_mut<T: Pod>(&mut self, part: usize, page: PageId, layer: usize) -> &mut [T] {
+        let len = self.memory.parts[part].layout.layer_bytes;
+        let at = self.memory.address(part, page, layer);
+        // SAFETY: as in `block`; the handle is unique and borrowed exclusively, so this is the only
+        // reference into the memory.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(at, len) };
+        bytemuck::cast_slice_mut(bytes)
     }
 
     /// Stores the K and V rows of one token: `kv_heads * head_dim` numbers each, head after head.
     ///
     /// # Panics
-    /// Where `page`, `layer` or `slot` is out of range, or a row has another length.
-    pub fn write(&mut self, page: PageId, layer: usize, slot: usize, k: &[f32], v: &[f32]) {
-        let layout = self.layout;
-        assert!(layer < layout.layers && slot < layout.page_tokens, "layer {layer}, slot {slot}");
-        assert_eq!(k.len(), layout.kv_heads * layout.head_dim, "a K row of all heads");
+    /// Where `page`, `layer` or `slot` is out of range, a row has another length, or `rows` is not
+    /// the layout of the part.
+    pub fn write_rows(
+        &mut self,
+        (part, page, layer): (usize, PageId, usize),
+        rows: KvLayout,
+        slot: usize,
+        (k, v): (&[f32], &[f32]),
+    ) {
+        let KvLayout { kv_heads, head_dim, page_tokens } = rows;
+        assert!(slot < page_tokens, "slot {slot} of {page_tokens}");
+        assert_eq!(k.len(), kv_heads * head_dim, "a K row of all heads");
         assert_eq!(v.len(), k.len(), "a V row of all heads");
-        let page = self.page_mut(page);
-        for (part, rows) in [(layout.k_part(layer), k), (layout.v_part(layer), v)] {
-            for (head, row) in rows.chunks_exact(layout.head_dim).enumerate() {
-                let at = part + layout.row(head, slot);
-                page[at..at + layout.head_dim].copy_from_slice(row);
+        let block = self.block_mut::<f32>(part, page, layer);
+        assert_eq!(block.len(), 2 * rows.plane_len(), "rows of another layout");
+        for (plane, heads) in block.chunks_exact_mut(rows.plane_len()).zip([k, v]) {
+            for (head, row) in heads.chunks_exact(head_dim).enumerate() {
+                let at = rows.row(head, slot);
+                plane[at..at + head_dim].copy_from_slice(row);
             }
         }
+    }
+
+    /// The keys and values of the `layer`-th layer of all pages of `part`, for attention kernels.
+    ///
+    /// # Panics
+    /// Where the part or the layer does not exist, or `rows` is not the layout of the part.
+    #[must_use]
+    pub fn keys_and_values(&self, part: usize, layer: usize, rows: KvLayout) -> PagedKv<'_> {
+        let Part { layout, .. } = &self.memory.parts[part];
+        assert!(layer < layout.layers.len(), "layer {layer} in {}", layout.name);
+        assert_eq!(layout.layer_bytes, rows.layer_bytes(), "rows of another layout");
+        let key_offset = layer * 2 * rows.plane_len();
+        let geometry = KvGeometry {
+            kv_heads: rows.kv_heads,
+            head_dim: rows.head_dim,
+            page_tokens: rows.page_tokens,
+            page_stride: layout.page_bytes() / size_of::<f32>(),
+            key_offset,
+            value_offset: key_offset + rows.plane_len(),
+        };
+        let (values, len) = self.memory.parts[part].values();
+        // SAFETY: a map starts at a system page, so it is aligned for f32; it lives as long as the
+        // memory, which this handle holds and the result borrows. Rows that kernels read are those
+        // of the batch, which nobody writes meanwhile: as in `block`.
+        unsafe { PagedKv::from_raw(values, len, geometry) }
+    }
+}
+
+impl Drop for Compute {
+    fn drop(&mut self) {
+        self.memory.computing.store(false, Ordering::Release);
     }
 }
 
@@ -118,33 +230,56 @@ impl DevicePool {
 mod tests {
     use super::*;
 
-    const LAYOUT: KvLayout = KvLayout { layers: 2, kv_heads: 3, head_dim: 4, page_tokens: 5 };
+    const ROWS: KvLayout = KvLayout { kv_heads: 3, head_dim: 4, page_tokens: 5 };
+
+    fn part(pages: usize) -> PartLayout {
+        let layer_bytes = ROWS.layer_bytes();
+        PartLayout { name: "kv", layers: vec![0, 3], layer_bytes, pages, host: true }
+    }
 
     #[test]
     fn rows_are_found_where_the_layout_says() {
-        let mut pool = DevicePool::new(LAYOUT, 3).unwrap();
-        assert_eq!(pool.bytes(), Bytes(3 * 2 * 2 * 3 * 5 * 4 * 4));
+        let memory = DeviceMemory::new(vec![part(1), part(3)]).unwrap();
+        assert_eq!(memory.bytes(), Bytes(4 * 2 * 2 * 3 * 5 * 4 * 4));
+        let mut compute = memory.compute().unwrap();
         let k: Vec<f32> = (0..12).map(|i| i as f32).collect();
         let v: Vec<f32> = (100..112).map(|i| i as f32).collect();
-        pool.write(PageId(2), 1, 4, &k, &v);
-        let page = pool.page(PageId(2));
-        let at = LAYOUT.k_part(1) + LAYOUT.row(2, 4);
-        assert_eq!(page[at..at + 4], k[8..]);
-        let at = LAYOUT.v_part(1) + LAYOUT.row(0, 4);
-        assert_eq!(page[at..at + 4], v[..4]);
-        assert_eq!(page.iter().filter(|x| **x != 0.0).count(), 23);
-        assert!(pool.page(PageId(1)).iter().all(|x| *x == 0.0));
-        assert_eq!(pool.values().len(), 3 * LAYOUT.page_len());
+        compute.write_rows((1, PageId(2), 1), ROWS, 4, (&k, &v));
+        let block: &[f32] = compute.block(1, PageId(2), 1);
+        let at = ROWS.row(2, 4);
+        assert_eq!(block[at..at + 4], k[8..]);
+        let at = ROWS.plane_len() + ROWS.row(0, 4);
+        assert_eq!(block[at..at + 4], v[..4]);
+        assert_eq!(block.iter().filter(|x| **x != 0.0).count(), 23);
+        for (part, page, layer) in [(1, 2, 0), (1, 1, 1), (0, 0, 1)] {
+            let other: &[f32] = compute.block(part, PageId(page), layer);
+            assert!(other.iter().all(|x| *x == 0.0));
+        }
+        assert_eq!(compute.keys_and_values(1, 1, ROWS).pages(), 3);
+    }
+
+    #[test]
+    fn there_is_one_handle_at_a_time() {
+        let memory = DeviceMemory::new(vec![part(1)]).unwrap();
+        let first = memory.compute().unwrap();
+        assert!(memory.compute().is_none());
+        drop(first);
+        assert!(memory.compute().is_some());
     }
 
     #[test]
     fn impossible_sizes_are_errors() {
         assert!(matches!(
-            DevicePool::new(LAYOUT, usize::MAX),
+            DeviceMemory::new(vec![part(usize::MAX)]),
             Err(PoolError::TooLarge { pages: usize::MAX, .. })
         ));
-        let error = DevicePool::new(LAYOUT, 1 << 50).unwrap_err().to_string();
+        let error = DeviceMemory::new(vec![part(1), part(1 << 50)]).unwrap_err().to_string();
         assert!(error.contains("cannot allocate"), "{error}");
-        assert_eq!(DevicePool::new(LAYOUT, 0).unwrap().values().len(), 0);
+        let empty = DeviceMemory::new(vec![part(0), PartLayout { layer_bytes: 0, ..part(2) }]);
+        let empty = empty.unwrap();
+        assert_eq!(empty.bytes(), Bytes(0));
+        let compute = empty.compute().unwrap();
+        assert_eq!(compute.block::<f32>(1, PageId(1), 1).len(), 0);
+        assert_eq!(compute.keys_and_values(0, 0, ROWS).pages(), 0);
     }
 }

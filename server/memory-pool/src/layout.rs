@@ -1,14 +1,39 @@
-//! How the K and V rows of a token lie inside a page. Numbers only.
+//! Where bytes lie: parts of a pool, their pages, and the K and V rows inside a page. Numbers only.
 
-/// The shape of a page: `[layer][K, V][kv_head][slot][head_dim]` of f32, contiguous.
-///
-/// A page holds all layers of its tokens ("page first"), so that it moves between tiers and
-/// machines as one copy; inside a layer the rows of one head are contiguous, as attention reads
-/// them.
+/// One part of an index pool: bytes that share the page ids of the pool. Page first: a page holds
+/// its layers one after the other, `layer_bytes` each, so that it moves as one copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartLayout {
+    /// Its name, unique within a model.
+    pub name: &'static str,
+    /// The model's layers whose rows it holds, ascending.
+    pub layers: Vec<usize>,
+    /// Bytes of one page in one layer.
+    pub layer_bytes: usize,
+    /// Number of pages.
+    pub pages: usize,
+    /// Whether the host tier mirrors it.
+    pub host: bool,
+}
+
+impl PartLayout {
+    /// Bytes of a page, all layers; saturates.
+    #[must_use]
+    pub const fn page_bytes(&self) -> usize {
+        self.layer_bytes.saturating_mul(self.layers.len())
+    }
+
+    /// Bytes of all pages; saturates.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.page_bytes().saturating_mul(self.pages)
+    }
+}
+
+/// The shape of one layer of a page of attention rows: `[K, V][kv_head][slot][head_dim]` of f32,
+/// contiguous. The rows of one head lie side by side, as attention reads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvLayout {
-    /// Layers with a KV cache.
-    pub layers: usize,
     /// K/V heads of a layer.
     pub kv_heads: usize,
     /// Numbers in a row of one head.
@@ -18,37 +43,19 @@ pub struct KvLayout {
 }
 
 impl KvLayout {
-    /// Numbers in the K (or the V) part of one layer of a page.
+    /// Numbers in the K (or the V) plane of one layer of a page.
     #[must_use]
-    pub const fn part_len(&self) -> usize {
+    pub const fn plane_len(&self) -> usize {
         self.kv_heads * self.page_tokens * self.head_dim
     }
 
-    /// Numbers in a page.
+    /// Bytes of one layer of a page.
     #[must_use]
-    pub const fn page_len(&self) -> usize {
-        self.layers * 2 * self.part_len()
+    pub const fn layer_bytes(&self) -> usize {
+        2 * self.plane_len() * size_of::<f32>()
     }
 
-    /// Bytes of a page.
-    #[must_use]
-    pub const fn page_bytes(&self) -> u64 {
-        (self.page_len() * size_of::<f32>()) as u64
-    }
-
-    /// Where the K part of `layer` starts inside a page.
-    #[must_use]
-    pub const fn k_part(&self, layer: usize) -> usize {
-        layer * 2 * self.part_len()
-    }
-
-    /// Where the V part of `layer` starts inside a page.
-    #[must_use]
-    pub const fn v_part(&self, layer: usize) -> usize {
-        self.k_part(layer) + self.part_len()
-    }
-
-    /// Where the row of `head` and `slot` starts inside a part.
+    /// Where the row of `head` and `slot` starts inside a plane.
     #[must_use]
     pub const fn row(&self, head: usize, slot: usize) -> usize {
         (head * self.page_tokens + slot) * self.head_dim

@@ -4,9 +4,11 @@
 //! references, evicts, or knows a request.
 
 mod device;
+mod gate;
 mod layout;
 mod mapped;
 
-pub use device::{DevicePool, PoolError};
-pub use layout::KvLayout;
+pub use device::{Compute, DeviceMemory, PoolError};
+pub use gate::{LoadFailed, LoadGate};
+pub use layout::{KvLayout, PartLayout};
 pub use mapped::{MapError, MappedFile};

@@ -10,7 +10,7 @@ mod rope;
 mod tensors;
 
 pub(crate) use decoder::{Decoder, NoTrace, Packing, Trace};
-pub(crate) use pools::{layout as kv_layout, specs as pool_specs};
+pub(crate) use pools::specs as pool_specs;
 pub use tensors::TensorsError;
 pub(crate) use tensors::{Naming, check as check_tensors};
 

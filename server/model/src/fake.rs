@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use types::{PoolId, TokenId};
 
-use crate::runner::{Batch, Logits, ModelRunner, ModelSpec, PoolSpec, RunError, Slice};
+use crate::runner::{Batch, Logits, ModelRunner, ModelSpec, PartSpec, PoolSpec, RunError, Slice};
 
 /// How many of the last tokens decide the next one.
 const TAIL: usize = 4;
@@ -133,12 +133,12 @@ impl FakeRunner {
         let FakeOptions { vocab, emit, eos, .. } = &options;
         assert!(!emit.is_empty() && emit.end as usize <= *vocab, "emit {emit:?} of {vocab}");
         assert!(eos.iter().all(|token| token.index() < *vocab), "eos {eos:?} of {vocab}");
-        let pool = |name, window| PoolSpec {
-            name,
-            layers: options.layers,
-            page_tokens: options.page_tokens,
-            page_bytes: (options.layers * options.page_tokens * 256) as u64,
-            window,
+        let pool = |name, window: Option<usize>| {
+            let first = if window.is_some() { options.layers } else { 0 };
+            let layers = (first..first + options.layers).collect();
+            let layer_bytes = options.page_tokens as u64 * 256;
+            let part = PartSpec { name, layers, layer_bytes, host: true };
+            PoolSpec { name, page_tokens: options.page_tokens, window, parts: vec![part] }
         };
         let windowed = options.window.map(|window| pool("swa", Some(window.max(1))));
         let spec = ModelSpec {
@@ -287,6 +287,9 @@ impl ModelRunner for FakeRunner {
             return Err(RunError::Backend(format!("injected failure at step {step}")));
         }
         assert!(self.options.panic_at_step != Some(step), "injected panic at step {step}");
+        if let Some(loads) = &batch.loads {
+            loads.wait_all()?;
+        }
         for slice in 0..batch.slices.len() {
             self.store(batch, slice);
         }

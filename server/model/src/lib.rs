@@ -23,7 +23,7 @@ pub use load::{
     load,
 };
 pub use runner::{
-    Batch, KernelUse, Logits, ModelRunner, ModelSpec, PageList, PoolSpec, RunError, Slice,
+    Batch, KernelUse, Logits, ModelRunner, ModelSpec, PageList, PartSpec, PoolSpec, RunError, Slice,
 };
 pub use sampler::{
     Constraint, ConstraintError, Sampled, Sampler, SamplingParams, Scorer, TokenMask,

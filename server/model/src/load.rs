@@ -147,6 +147,7 @@ pub(crate) fn load_dense(
         naming: opened.naming,
         path: options.kernel_path,
         dequantize: options.dequantize,
+        page_tokens: options.page_tokens.max(1),
     };
     let file = opened.weights.path().to_owned();
     let decoder = Decoder::pack(opened.config, opened.weights, packing)

@@ -3,10 +3,15 @@
 //! Nothing here decides who runs or which page holds what; a runner trusts the page tables it is
 //! given and checks only that they cover the tokens.
 
+mod pools;
+
+use std::sync::Arc;
 use std::time::Duration;
 
+use memory_pool::{DeviceMemory, LoadFailed, LoadGate};
 use types::{PageId, PoolId, TokenId};
 
+pub use self::pools::{PartSpec, PoolSpec};
 use crate::sampler::ConstraintError;
 
 /// What a loaded model is and needs; fixed for the life of the runner.
@@ -35,34 +40,6 @@ pub struct ModelSpec {
     pub kernels: Vec<KernelUse>,
 }
 
-/// One KV pool: what a page holds and weighs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolSpec {
-    /// The pool's name, a label value: `kv` for layers that see everything, `swa` for those that
-    /// see a sliding window.
-    pub name: &'static str,
-    /// Layers whose rows a page holds.
-    pub layers: usize,
-    /// Tokens of one page, over all its layers.
-    pub page_tokens: usize,
-    /// Bytes of one page.
-    pub page_bytes: u64,
-    /// Positions that a token's query sees in this pool, its own included; `None`: all of them.
-    /// Rows further back are never read again, so their pages may be given to others.
-    pub window: Option<usize>,
-}
-
-impl PoolSpec {
-    /// The first position that the query of `position` sees.
-    #[must_use]
-    pub const fn first_seen(&self, position: usize) -> usize {
-        match self.window {
-            Some(window) => (position + 1).saturating_sub(window),
-            None => 0,
-        }
-    }
-}
-
 /// The kernel chosen for an operation; shown in the log and as an info metric.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelUse {
@@ -87,6 +64,8 @@ pub struct Batch {
     lists: Vec<List>,
     /// The pages of all lists, one after the other.
     pages: Vec<PageId>,
+    /// Copies into pages of this batch that may still run.
+    pub loads: Option<LoadGate>,
 }
 
 /// Consecutive tokens of one request.
@@ -156,6 +135,7 @@ impl Batch {
         self.slices.clear();
         self.lists.clear();
         self.pages.clear();
+        self.loads = None;
     }
 
     /// Adds a slice of `tokens` that starts at position `start` of its request and wants the
@@ -327,6 +307,9 @@ pub enum RunError {
     /// The request's constraint failed or leaves no token.
     #[error("the constraint of the answer: {0}")]
     Constraint(ConstraintError),
+    /// The rows of an earlier page never came from the host tier.
+    #[error(transparent)]
+    Load(#[from] LoadFailed),
     /// The back-end failed (or a failure was injected).
     #[error("{0}")]
     Backend(String),
@@ -350,9 +333,16 @@ pub trait ModelRunner: Send {
     /// Where `pages` has not one number per pool.
     fn allocate(&mut self, pages: &[usize]) -> Result<(), RunError>;
 
+    /// The memory behind the pages, one per rank, for the threads that copy pages; none where there
+    /// are no bytes or [`allocate`](Self::allocate) was not called.
+    fn memories(&self) -> &[Arc<DeviceMemory>] {
+        &[]
+    }
+
     /// Runs the batch: writes each token's K/V rows into its slice's pages and leaves the rows of
-    /// logits that are wanted, slice after slice, in the order of their tokens. Reads no row
-    /// outside a pool's window; once it has seen its largest batch it allocates nothing.
+    /// logits that are wanted, slice after slice, in the order of their tokens. Waits at
+    /// [`Batch::loads`] before it reads the rows of a layer. Reads no row outside a pool's window;
+    /// once it has seen its largest batch it allocates nothing.
     ///
     /// # Errors
     /// Any [`RunError`]; the pages of the batch's slices then hold rubbish.
@@ -369,8 +359,7 @@ mod tests {
     use super::*;
 
     fn spec() -> ModelSpec {
-        let pool =
-            |name, window| PoolSpec { name, layers: 1, page_tokens: 16, page_bytes: 1, window };
+        let pool = |name, window| PoolSpec { name, page_tokens: 16, window, parts: Vec::new() };
         ModelSpec {
             name: String::new(),
             architecture: String::new(),

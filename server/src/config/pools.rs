@@ -70,9 +70,9 @@ impl Shares {
         let page_tokens = settings.machine.page_tokens;
         let unsized_pool = |pool: &model::PoolSpec| PoolPlan {
             name: pool.name,
-            layers: pool.layers,
+            layers: pool.layers(),
             page_tokens,
-            page_bytes: pool.page_bytes / pool.page_tokens.max(1) as u64 * page_tokens as u64,
+            page_bytes: pool.page_bytes() / pool.page_tokens.max(1) as u64 * page_tokens as u64,
             window: pool.window,
             pages: 0,
         };

@@ -27,6 +27,7 @@ pub(crate) struct Decoder {
     head: Box<dyn Linear>,
     /// One per KV pool.
     rotary: Vec<Rotary>,
+    page_tokens: usize,
     path: kernels::KernelPath,
     scratch: Scratch,
 }
@@ -91,6 +92,7 @@ struct Rows {
 
 impl Decoder {
     /// The model's dimensions.
+    #[cfg(test)]
     pub(crate) const fn config(&self) -> &ModelConfig {
         &self.config
     }

@@ -8,7 +8,7 @@ use safetensors::{Dtype, SafeTensors};
 use types::{PageId, TokenId};
 
 use super::Trace;
-use super::pools::places;
+use super::pools::{layout, places};
 use crate::config::RopePairs;
 use crate::dense::DenseRunner;
 use crate::load::{LoadOptions, load_dense};
@@ -155,14 +155,15 @@ fn check_whole(runner: &mut DenseRunner, golden: &Golden, prompt: usize) {
 fn check_pool(runner: &DenseRunner, golden: &Golden, prompt: usize, length: usize) {
     let tables = Tables::of(runner);
     for (layer, place) in places(runner.config()).enumerate() {
-        let (pool, pages) = (&runner.pools()[place.pool], &tables.0[place.pool]);
-        let layout = *pool.layout();
-        let parts = [("k", layout.k_part(place.layer)), ("v", layout.v_part(place.layer))];
+        let pages = &tables.0[place.pool];
+        let layout = layout(runner.config(), runner.spec().pools[0].page_tokens);
+        let parts = [("k", 0), ("v", layout.plane_len())];
         for (part, start) in parts {
             let mut rows = Vec::new();
             for head in 0..layout.kv_heads {
                 for position in 0..length {
-                    let page = pool.page(pages[position / layout.page_tokens]);
+                    let page = pages[position / layout.page_tokens];
+                    let page: &[f32] = runner.compute().block(place.pool, page, place.layer);
                     let at = start + layout.row(head, position % layout.page_tokens);
                     let row = &page[at..at + layout.head_dim];
                     if part == "k" && runner.config().rope_pairs == RopePairs::Adjacent {

@@ -4,7 +4,7 @@
 use memory_pool::KvLayout;
 
 use crate::config::ModelConfig;
-use crate::runner::PoolSpec;
+use crate::runner::{PartSpec, PoolSpec};
 
 /// The pool of layers that see everything; always the first.
 const GLOBAL: &str = "kv";
@@ -14,7 +14,7 @@ const SLIDING: &str = "swa";
 /// Where a layer's K/V rows lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The pool.
+    /// The pool, and as each has one part, the part too.
     pub(crate) pool: usize,
     /// The layer's number among those of the pool.
     pub(crate) layer: usize,
@@ -30,25 +30,24 @@ pub(crate) fn places(config: &ModelConfig) -> impl Iterator<Item = Place> {
     })
 }
 
-/// The pools, with pages of `page_tokens` tokens.
+/// The pools, with pages of `page_tokens` tokens. Each has one part, of the same name.
 pub(crate) fn specs(config: &ModelConfig, page_tokens: usize) -> Vec<PoolSpec> {
-    let spec = |name, window, layers| PoolSpec {
-        name,
-        layers,
-        page_tokens,
-        page_bytes: layout(config, layers, page_tokens).page_bytes(),
-        window,
+    let spec = |name, window: Option<usize>| {
+        let layers = 0..config.layers;
+        let layers = layers.filter(|layer| is_sliding(config, *layer) == window.is_some());
+        let layer_bytes = layout(config, page_tokens).layer_bytes() as u64;
+        let part = PartSpec { name, layers: layers.collect(), layer_bytes, host: true };
+        PoolSpec { name, page_tokens, window, parts: vec![part] }
     };
-    let sliding = (0..config.layers).filter(|layer| is_sliding(config, *layer)).count();
-    let mut specs = vec![spec(GLOBAL, None, config.layers - sliding)];
-    specs.extend(config.sliding.as_ref().map(|s| spec(SLIDING, Some(s.window), sliding)));
+    let mut specs = vec![spec(GLOBAL, None)];
+    specs.extend(config.sliding.as_ref().map(|sliding| spec(SLIDING, Some(sliding.window))));
     specs
 }
 
-/// How the rows of `layers` layers lie in a page.
-pub(crate) const fn layout(config: &ModelConfig, layers: usize, page_tokens: usize) -> KvLayout {
+/// How the rows of a layer lie in a page.
+pub(crate) const fn layout(config: &ModelConfig, page_tokens: usize) -> KvLayout {
     let ModelConfig { kv_heads, head_dim, .. } = *config;
-    KvLayout { layers, kv_heads, head_dim, page_tokens }
+    KvLayout { kv_heads, head_dim, page_tokens }
 }
 
 fn is_sliding(config: &ModelConfig, layer: usize) -> bool {

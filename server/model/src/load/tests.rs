@@ -114,11 +114,11 @@ fn inspect_says_what_load_finds() {
     }
     let kv = inspect(&fixtures().join("tiny-llama")).unwrap().spec.pools.remove(0);
     assert_eq!(
-        (kv.name, kv.layers, kv.page_tokens, kv.page_bytes),
+        (kv.name, kv.layers(), kv.page_tokens, kv.page_bytes()),
         ("kv", 3, 16, 3 * 2 * 2 * 16 * 32 * 4)
     );
     let pools = inspect(&fixtures().join("tiny-gemma3")).unwrap().spec.pools;
-    let seen = pools.iter().map(|pool| (pool.name, pool.layers, pool.window, pool.page_bytes));
+    let seen = pools.iter().map(|pool| (pool.name, pool.layers(), pool.window, pool.page_bytes()));
     let bytes = 2 * 2 * 16 * 32 * 4;
     assert_eq!(
         seen.collect::<Vec<_>>(),

@@ -1,16 +1,16 @@
 //! One step: embed, layers, head.
 
 use kernels::{
-    AttentionSequence, AttentionShape, KvGeometry, PagedKv, RopeStyle, ThreadPool, add,
-    dequantize_row, forward_all, gelu_tanh_mul, paged_attention, rms_norm, rms_norm_in_place, rope,
-    scale, silu_mul,
+    AttentionSequence, AttentionShape, RopeStyle, ThreadPool, add, dequantize_row, forward_all,
+    gelu_tanh_mul, paged_attention, rms_norm, rms_norm_in_place, rope, scale, silu_mul,
 };
-use memory_pool::DevicePool;
+use memory_pool::{Compute, KvLayout};
 use types::{PoolId, TokenId};
 
-use super::{Decoder, Embedding, Layer, Reading, Rotary, Rows, Scratch};
+use super::{Decoder, Embedding, Layer, Place, Reading, Rotary, Rows, Scratch};
+use crate::arch::pools;
 use crate::config::{Activation, ModelConfig, RopePairs};
-use crate::runner::{Batch, Logits, Slice};
+use crate::runner::{Batch, Logits, RunError, Slice};
 
 /// Sees the intermediate results of a step, all rows of the batch each time.
 pub(crate) trait Trace {
@@ -30,6 +30,8 @@ struct Step<'a> {
     config: &'a ModelConfig,
     /// Of layers that see everything.
     attention: AttentionShape,
+    /// Of a layer's rows in a page.
+    layout: KvLayout,
     /// One per pool, as `rotary`.
     reading: &'a [Reading],
     rotary: &'a [Rotary],
@@ -39,22 +41,25 @@ struct Step<'a> {
 }
 
 impl Decoder {
-    /// Runs a checked batch: fills `pools` and leaves the wanted rows in `logits`.
+    /// Runs a checked batch: fills its pages and leaves the wanted rows in `logits`.
+    ///
+    /// # Errors
+    /// [`RunError::Load`] where rows of an earlier page never came.
     pub(crate) fn forward(
         &mut self,
         batch: &Batch,
-        pools: &mut [DevicePool],
+        memory: &mut Compute,
         logits: &mut Logits,
         threads: &ThreadPool,
         trace: &mut impl Trace,
-    ) {
+    ) -> Result<(), RunError> {
         let config = &self.config;
         let Scratch { rows, positions, pools: reading } = &mut self.scratch;
         positions.clear();
         for slice in &batch.slices {
             positions.extend((slice.start..slice.end()).map(|position| position as u32));
         }
-        reading.resize_with(pools.len(), Reading::default);
+        reading.resize_with(self.rotary.len(), Reading::default);
         for (pool, reading) in (0..).map(PoolId).zip(reading.iter_mut()) {
             reading.fill(batch, pool);
         }
@@ -70,6 +75,7 @@ impl Decoder {
                 window: None,
                 path: self.path,
             },
+            layout: pools::layout(config, self.page_tokens),
             reading,
             rotary: &self.rotary,
             batch,
@@ -82,7 +88,11 @@ impl Decoder {
         }
         trace.see(None, "embed", &rows.hidden);
         for (at, layer) in self.layers.iter().enumerate() {
-            layer.attend(&step, rows, &mut pools[layer.place.pool]);
+            layer.keys_and_values(&step, rows, memory);
+            if let Some(loads) = &batch.loads {
+                loads.wait(0, at)?;
+            }
+            layer.attend(&step, rows, memory);
             trace.see(Some(at), "attn_out", &rows.delta);
             layer.add_delta(layer.post_norms.as_ref().map(|norms| &norms.0), &step, rows);
             layer.mlp(&step, rows);
@@ -99,6 +109,7 @@ impl Decoder {
             trace.see(None, "final_norm", rows.normed.as_slice());
             self.head.forward(&rows.normed, out, threads);
         }
+        Ok(())
     }
 }
 
@@ -115,8 +126,8 @@ impl Embedding {
 }
 
 impl Layer {
-    /// Writes this layer's K/V rows and leaves in `delta` what attention adds.
-    fn attend(&self, step: &Step<'_>, rows: &mut Rows, pool: &mut DevicePool) {
+    /// Computes this layer's queries and writes its K/V rows.
+    fn keys_and_values(&self, step: &Step<'_>, rows: &mut Rows, memory: &mut Compute) {
         let Step { config, threads, positions, .. } = *step;
         let table = step.rotary[self.place.pool].table();
         let (count, dim) = (positions.len(), config.head_dim);
@@ -138,20 +149,18 @@ impl Layer {
         };
         rope(&mut rows.query, dim, positions, table, style, threads);
         rope(&mut rows.key, dim, positions, table, style, threads);
-        self.store(step, &rows.key, &rows.value, pool);
-        let layout = pool.layout();
-        let geometry = KvGeometry {
-            kv_heads: layout.kv_heads,
-            head_dim: layout.head_dim,
-            page_tokens: layout.page_tokens,
-            page_stride: layout.page_len(),
-            key_offset: layout.k_part(self.place.layer),
-            value_offset: layout.v_part(self.place.layer),
-        };
-        let kv = PagedKv::new(pool.values(), geometry);
-        let attended = rows.attended.resize(count, q_len);
-        let Reading { pages, sequences } = &step.reading[self.place.pool];
-        let shape = step.shape_of(self.place.pool);
+        self.store(step, &rows.key, &rows.value, memory);
+    }
+
+    /// Leaves in `delta` what attention adds.
+    fn attend(&self, step: &Step<'_>, rows: &mut Rows, memory: &Compute) {
+        let Step { config, threads, positions, .. } = *step;
+        let Place { pool, layer } = self.place;
+        let count = positions.len();
+        let kv = memory.keys_and_values(pool, layer, step.layout);
+        let attended = rows.attended.resize(count, config.heads * config.head_dim);
+        let Reading { pages, sequences } = &step.reading[pool];
+        let shape = step.shape_of(pool);
         paged_attention(shape, &rows.query, kv, pages, sequences, attended, threads);
         rows.delta.resize(count * config.hidden, 0.0);
         self.output.forward(&rows.attended, &mut rows.delta, threads);
@@ -186,17 +195,19 @@ impl Layer {
     }
 
     /// Writes the K/V rows of every token into its page.
-    fn store(&self, step: &Step<'_>, key: &[f32], value: &[f32], pool: &mut DevicePool) {
+    fn store(&self, step: &Step<'_>, key: &[f32], value: &[f32], memory: &mut Compute) {
+        let Place { pool, layer } = self.place;
         let row = step.config.kv_heads * step.config.head_dim;
-        let page_tokens = pool.layout().page_tokens;
-        let id = PoolId(self.place.pool as u16);
+        let page_tokens = step.layout.page_tokens;
+        let id = PoolId(pool as u16);
         for (at, slice) in step.batch.slices.iter().enumerate() {
             let pages = step.batch.pages(at, id);
             for (index, position) in (slice.first..).zip(slice.start..slice.end()) {
                 let rows = index * row..(index + 1) * row;
                 let page = pages.page_of(position, page_tokens);
                 let slot = position % page_tokens;
-                pool.write(page, self.place.layer, slot, &key[rows.clone()], &value[rows]);
+                let row = (&key[rows.clone()], &value[rows]);
+                memory.write_rows((pool, page, layer), step.layout, slot, row);
             }
         }
     }

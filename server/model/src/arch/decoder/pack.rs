@@ -16,6 +16,8 @@ pub(crate) struct Packing {
     pub(crate) path: KernelPath,
     /// Whether quantised weights become f32.
     pub(crate) dequantize: bool,
+    /// Tokens of a KV page.
+    pub(crate) page_tokens: usize,
 }
 
 impl Decoder {
@@ -53,7 +55,8 @@ impl Decoder {
         let entry = packer.entry(naming.embedding()).clone();
         let embedding = Embedding { weights, entry };
         let scratch = Scratch::default();
-        Ok(Self { config, embedding, layers, final_norm, head, rotary, path, scratch })
+        let page_tokens = packing.page_tokens;
+        Ok(Self { config, embedding, layers, final_norm, head, rotary, page_tokens, path, scratch })
     }
 }
 

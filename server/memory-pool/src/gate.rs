@@ -1,0 +1,140 @@
+//! Gates: a forward pass waits at each layer for the copies that bring the layer's rows.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// All layers are there, or will never be.
+const ENDED: usize = usize::MAX;
+
+/// A copy into pages of the batch did not happen; what the pages hold is unspecified.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("loading KV pages from host memory failed: {0}")]
+pub struct LoadFailed(pub String);
+
+/// The loads that may still run when a step begins. A runner passes [`wait`](Self::wait) before it
+/// reads the rows of a layer. Clones are the same gate.
+#[derive(Debug, Clone)]
+pub struct LoadGate {
+    loads: Arc<[Arc<Load>]>,
+}
+
+/// How far one load has come, on every rank.
+#[derive(Debug)]
+pub(crate) struct Load {
+    /// Per rank: so many of the model's layers are there, from the first on.
+    ready: Vec<AtomicUsize>,
+    failed: Mutex<Option<LoadFailed>>,
+    changed: Condvar,
+}
+
+impl LoadGate {
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the threads that copy"))]
+    pub(crate) fn new(loads: Vec<Arc<Load>>) -> Self {
+        Self { loads: loads.into() }
+    }
+
+    /// Waits until all rows of the model's layer `layer` that are loaded on `rank` are in device
+    /// memory.
+    ///
+    /// # Errors
+    /// [`LoadFailed`] where one of the loads ended without success.
+    ///
+    /// # Panics
+    /// Where there is no such rank.
+    pub fn wait(&self, rank: usize, layer: usize) -> Result<(), LoadFailed> {
+        self.loads.iter().try_for_each(|load| load.wait(rank, layer))
+    }
+
+    /// Waits for all layers on all ranks.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_all(&self) -> Result<(), LoadFailed> {
+        let ranks = |load: &Arc<Load>| {
+            (0..load.ready.len()).try_for_each(|rank| load.wait(rank, ENDED - 1))
+        };
+        self.loads.iter().try_for_each(ranks)
+    }
+}
+
+impl PartialEq for LoadGate {
+    /// Whether it is the same gate.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.loads, &other.loads)
+    }
+}
+
+impl Eq for LoadGate {}
+
+#[cfg_attr(not(test), expect(dead_code, reason = "for the threads that copy"))]
+impl Load {
+    pub(crate) fn new(ranks: usize) -> Arc<Self> {
+        Arc::new(Self {
+            ready: (0..ranks).map(|_| AtomicUsize::new(0)).collect(),
+            failed: Mutex::new(None),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// The layers below `layers` are there on `rank`.
+    pub(crate) fn advance(&self, rank: usize, layers: usize) {
+        // Written under the lock, so that a waiter between its look and its sleep is not missed.
+        let lock = self.lock();
+        self.ready[rank].store(layers, Ordering::Release);
+        drop(lock);
+        self.changed.notify_all();
+    }
+
+    /// Nothing more comes on `rank`: all is there, or `failed` says why not.
+    pub(crate) fn end(&self, rank: usize, failed: Option<LoadFailed>) {
+        let mut lock = self.lock();
+        if let Some(failed) = failed {
+            lock.get_or_insert(failed);
+        }
+        self.ready[rank].store(ENDED, Ordering::Release);
+        drop(lock);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, rank: usize, layer: usize) -> Result<(), LoadFailed> {
+        let there = || self.ready[rank].load(Ordering::Acquire);
+        let ready = there();
+        if ready > layer && ready != ENDED {
+            return Ok(());
+        }
+        let mut lock = self.lock();
+        while there() <= layer && lock.is_none() {
+            lock = self.changed.wait(lock).unwrap_or_else(PoisonError::into_inner);
+        }
+        lock.clone().map_or(Ok(()), Err)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<LoadFailed>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_opens_layer_by_layer_and_rank_by_rank() {
+        let loads = [Load::new(2), Load::new(2)];
+        let gate = LoadGate::new(loads.to_vec());
+        loads[0].end(0, None);
+        loads[1].advance(0, 3);
+        assert_eq!(gate.wait(0, 2), Ok(()));
+        let waiter = {
+            let gate = gate.clone();
+            std::thread::spawn(move || (gate.wait(0, 3), gate.wait_all()))
+        };
+        loads[1].end(0, None);
+        loads[0].end(1, None);
+        loads[1].end(1, Some(LoadFailed("gone".into())));
+        let (_, all) = waiter.join().unwrap();
+        assert_eq!(all, Err(LoadFailed("gone".into())));
+        assert_eq!(gate.wait(0, 9), Err(LoadFailed("gone".into())));
+        assert!(gate == gate.clone() && gate != LoadGate::new(loads.to_vec()));
+    }
+}

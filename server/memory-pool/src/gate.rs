@@ -28,7 +28,6 @@ pub(crate) struct Load {
 }
 
 impl LoadGate {
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the threads that copy"))]
     pub(crate) fn new(loads: Vec<Arc<Load>>) -> Self {
         Self { loads: loads.into() }
     }
@@ -43,6 +42,15 @@ impl LoadGate {
     /// Where there is no such rank.
     pub fn wait(&self, rank: usize, layer: usize) -> Result<(), LoadFailed> {
         self.loads.iter().try_for_each(|load| load.wait(rank, layer))
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once and without an error.
+    #[must_use]
+    pub fn is_open(&self, rank: usize, layer: usize) -> bool {
+        let open = |load: &Arc<Load>| {
+            load.ready[rank].load(Ordering::Acquire) > layer && load.lock().is_none()
+        };
+        self.loads.iter().all(open)
     }
 
     /// Waits for all layers on all ranks.
@@ -66,7 +74,6 @@ impl PartialEq for LoadGate {
 
 impl Eq for LoadGate {}
 
-#[cfg_attr(not(test), expect(dead_code, reason = "for the threads that copy"))]
 impl Load {
     pub(crate) fn new(ranks: usize) -> Arc<Self> {
         Arc::new(Self {

@@ -43,6 +43,9 @@ pub fn run(settings: Settings) -> Exit {
         Ok(checked) => checked,
         Err(findings) => return refuse(&findings),
     };
+    for advice in checked.resolved.advice.iter() {
+        tracing::warn!(id = advice.id, "{advice}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(settings.machine.http_threads)
         .thread_name("http")
@@ -78,8 +81,8 @@ pub struct Checked {
 /// What cannot work, with what would.
 pub fn check(settings: &Settings) -> Result<Checked, Findings> {
     let source = Source::parse(settings)?;
-    let facts = source.inspect()?;
-    let resolved = resolve(settings, &facts, Host::read(&node_info::Root::default()))?;
+    let facts = source.inspect(settings)?;
+    let resolved = resolve(settings, &facts, &Host::read(&node_info::Root::default()))?;
     let tokenizer = facts.tokenizer(settings)?;
     Ok(Checked { source, tokenizer, resolved })
 }

@@ -3,6 +3,7 @@
 //! Nothing is checked here beyond the form of one value; how values fit together, the model and
 //! the host is the business of [`crate::config`].
 
+mod cache;
 mod order;
 mod units;
 
@@ -13,6 +14,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use cache::{
+    CacheSettings, GigaBytes, HugePageSize, MemLayout, NumaChoice, Ratio, SwaRetention, WritePolicy,
+};
 pub use order::{OrderSettings, PriorityOrder, Switch};
 pub use units::{ByteSize, Span};
 
@@ -264,6 +268,9 @@ pub struct Settings {
     /// Flags about the order of requests.
     #[command(flatten)]
     pub order: OrderSettings,
+    /// Flags about what is kept for later requests.
+    #[command(flatten)]
+    pub cache: CacheSettings,
     /// Flags about the machine.
     #[command(flatten)]
     pub machine: MachineSettings,
@@ -344,9 +351,13 @@ pub struct MachineSettings {
     /// Size of the KV pools together; by default a share of the memory that is available.
     #[arg(long, value_name = "BYTES", env = "SIGHTLINE_KV_POOL_BYTES")]
     pub kv_pool_bytes: Option<ByteSize>,
-    /// Tokens in a page of the KV pool.
-    #[arg(long, default_value_t = 16, value_name = "N", env = "SIGHTLINE_PAGE_TOKENS")]
-    pub page_tokens: usize,
+    /// Tokens in a page of the KV pools; by default what suits the model: 16, or 256 for
+    /// DeepSeek-V4.
+    #[arg(long, value_name = "N", env = "SIGHTLINE_PAGE_TOKENS")]
+    pub page_tokens: Option<usize>,
+    /// Ranks that compute a step together, each with threads and KV pools of its own.
+    #[arg(long, default_value_t = 1, value_name = "N", env = "SIGHTLINE_TP_SIZE")]
+    pub tp_size: usize,
     /// Which kernels compute.
     #[arg(long, value_enum, default_value_t = Kernels::Detect, env = "SIGHTLINE_KERNELS")]
     pub kernels: Kernels,

@@ -6,6 +6,7 @@
 pub mod file;
 pub mod files;
 mod findings;
+pub mod hierarchy;
 mod ledger;
 mod pools;
 pub mod ports;
@@ -15,34 +16,76 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use admission::Limits;
+use kv_cache::NodeRoom;
 use model::ModelSpec;
 use types::Bytes;
 
 pub use findings::{Class, Finding, Findings};
+pub use hierarchy::HierarchyPlan;
 pub use ledger::{Ledger, LedgerRow};
 pub use pools::PoolPlan;
 
-use crate::cli::{ByteSize, Settings};
+use crate::cli::{ByteSize, PrefixCache, Settings, SwaRetention, Switch};
 use crate::source::Facts;
 
 /// What is known of the machine.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Host {
     /// Cores that this process may use.
     pub cores: usize,
     /// Bytes it can still take; `None` where the system does not say.
     pub usable: Option<Bytes>,
+    /// Bytes that the host can still give, whatever the control group allows.
+    pub available: Option<Bytes>,
+    /// Bytes that the control group still allows; `None` where it sets no limit.
+    pub group: Option<Bytes>,
     /// Files that it may have open at most.
     pub files: u64,
+    /// NUMA nodes of the machine.
+    pub numa_nodes: usize,
+    /// Those of them that this process may use, with what they can still give.
+    pub nodes: Vec<NodeRoom>,
+    /// Bytes that may be locked; `None` where there is no limit.
+    pub lockable: Option<u64>,
 }
 
 impl Host {
     /// Reads the facts below `root`.
     #[must_use]
     pub fn read(root: &node_info::Root) -> Self {
-        let usable = root.memory().ok().map(|memory| Bytes(memory.usable()));
-        Self { cores: root.cores(), usable, files: files::most() }
+        let memory = root.memory().ok();
+        let (nodes, policy) = (root.nodes(), root.policy());
+        let room = |node: &node_info::Node| NodeRoom { node: node.id, bytes: node.available() };
+        Self {
+            cores: root.cores(),
+            usable: memory.map(|memory| Bytes(memory.usable())),
+            available: memory.map(|memory| Bytes(memory.available)),
+            group: memory.and_then(|memory| {
+                let limit = memory.group_limit?;
+                Some(Bytes(limit.saturating_sub(memory.group_used)))
+            }),
+            files: files::most(),
+            numa_nodes: nodes.len(),
+            nodes: nodes.iter().filter(|node| policy.permits(node.id)).map(room).collect(),
+            lockable: root.lockable(),
+        }
     }
+}
+
+/// Kept free of `usable` bytes whatever happens: stacks, sockets, allocator slack, the page cache's
+/// bare minimum. A twentieth, at least 128 MiB, at most 10 GiB.
+fn reserve(usable: Bytes) -> u64 {
+    const LEAST: u64 = 128 << 20;
+    const MOST: u64 = 10 << 30;
+    const SHARE: u64 = 20;
+    (usable.0 / SHARE).clamp(LEAST, MOST)
+}
+
+/// The estimate of hit ratios at other sizes of the host tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CurvePlan {
+    /// Pages that it remembers exactly; beyond, it samples.
+    pub max_pages: usize,
 }
 
 /// Every value a server runs with. Made by [`resolve`] only.
@@ -68,8 +111,20 @@ pub struct Resolved {
     pub probes: SocketAddr,
     /// The KV pools, one per pool of the model.
     pub pools: Vec<PoolPlan>,
-    /// What takes memory.
+    /// What takes memory, the host tier included.
     pub ledger: Ledger,
+    /// Tokens of a page of every pool.
+    pub page_tokens: usize,
+    /// Ranks that compute a step together; the pools above are those of one.
+    pub tp_size: usize,
+    /// The host tier, where there is one.
+    pub hierarchy: Option<HierarchyPlan>,
+    /// Of which pages the part of a sliding window is kept.
+    pub retention: SwaRetention,
+    /// The estimate of hit ratios, where it is made.
+    pub curve: Option<CurvePlan>,
+    /// What works, but perhaps not as somebody thinks.
+    pub advice: Findings,
 }
 
 impl Resolved {
@@ -91,20 +146,25 @@ impl Resolved {
 ///
 /// # Errors
 /// One finding for each setting that cannot work, with a value that does.
-pub fn resolve(settings: &Settings, facts: &Facts, host: Host) -> Result<Resolved, Findings> {
+pub fn resolve(settings: &Settings, facts: &Facts, host: &Host) -> Result<Resolved, Findings> {
     let spec = &facts.spec;
     let mut findings = Findings::default();
-    rules::check(settings, spec, &mut findings);
+    rules::check(settings, facts, &mut findings);
     // What follows divides by these numbers.
     if !findings.is_empty() {
         return Err(findings);
     }
-    let memory = ledger::plan(settings, facts, host, &mut findings);
+    let mut memory = ledger::plan(settings, facts, host, &mut findings);
+    let hierarchy = hierarchy::plan(settings, facts, host, &memory, &mut findings);
+    if let Some(tier) = &hierarchy {
+        let bytes = Bytes(tier.plan.total_bytes);
+        memory.ledger.rows.push(LedgerRow { what: "host tier", bytes });
+    }
     let max_context = context(settings, spec, &memory.pools, &mut findings);
     let connections = files::connections(settings.max_connections, host.files, &mut findings);
     let api = SocketAddr::new(settings.host, settings.port);
     let probes = SocketAddr::new(settings.host, probe_port(settings, &mut findings));
-    if !findings.is_empty() {
+    if findings.has_errors() {
         return Err(findings);
     }
     let load = &settings.load;
@@ -124,7 +184,20 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: Host) -> Result<Resolve
         probes,
         pools: memory.pools,
         ledger: memory.ledger,
+        page_tokens: spec.pools.first().map_or(1, |pool| pool.page_tokens),
+        tp_size: settings.machine.tp_size,
+        hierarchy,
+        retention: settings.cache.swa_retention,
+        curve: curve(settings),
+        advice: findings,
     })
+}
+
+/// The estimate follows the prefix cache, so there is none without it.
+fn curve(settings: &Settings) -> Option<CurvePlan> {
+    let (cache, wanted) = (&settings.cache, settings.load.prefix_cache == PrefixCache::On);
+    let on = wanted && cache.hit_curve == Switch::On;
+    on.then_some(CurvePlan { max_pages: cache.hit_curve_max_pages })
 }
 
 /// The name under which the model is served.

@@ -1,5 +1,7 @@
 //! `sightline-server plan`: what `serve` would do with the same flags, without doing it.
 
+pub(crate) mod tier;
+
 use std::fmt::Write;
 
 use clap::ValueEnum;
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 use types::Bytes;
 
 use crate::app;
-use crate::cli::{ByteSize, Format, PlanArgs, Span};
+use crate::cli::{ByteSize, Format, NumaChoice, PlanArgs, Ratio, Span, Switch};
 use crate::config::{Findings, Resolved, ports};
 use crate::exit::Exit;
 use crate::out;
@@ -17,7 +19,8 @@ use crate::out;
 pub(crate) fn run(args: &PlanArgs) -> Exit {
     let (resolved, findings) = match app::check(&args.settings) {
         Ok(app::Checked { resolved, .. }) => {
-            let findings = ports::check(resolved.api, resolved.probes);
+            let mut findings = resolved.advice.clone();
+            findings.append(ports::check(resolved.api, resolved.probes));
             (Some(resolved), findings)
         }
         Err(findings) => (None, findings),
@@ -53,7 +56,7 @@ fn values(resolved: &Resolved) -> Vec<(&'static str, String)> {
         0 => "no limit".to_owned(),
         requests => requests.to_string(),
     };
-    vec![
+    let mut values = vec![
         ("model", settings.model.clone()),
         ("served-model-name", resolved.model_name.clone()),
         ("host", settings.host.to_string()),
@@ -86,9 +89,43 @@ fn values(resolved: &Resolved) -> Vec<(&'static str, String)> {
         ("http-threads", machine.http_threads.to_string()),
         ("max-tokenize-requests", machine.max_tokenize_requests.to_string()),
         ("tokenizer-threads", machine.tokenizer_threads.to_string()),
-        ("page-tokens", machine.page_tokens.to_string()),
-        ("kv-pool-bytes", ByteSize(pool).to_string()),
-    ]
+        ("page-tokens", resolved.page_tokens.to_string()),
+        ("tp-size", resolved.tp_size.to_string()),
+        ("kv-pool-bytes", ByteSize(pool.saturating_mul(resolved.tp_size as u64)).to_string()),
+    ];
+    values.extend(cache_values(resolved));
+    values
+}
+
+/// Those about what is kept for later requests.
+fn cache_values(resolved: &Resolved) -> Vec<(&'static str, String)> {
+    let cache = &resolved.settings.cache;
+    let mut values = vec![
+        ("swa-retention", resolved.retention.to_string()),
+        ("hit-curve", spelled(if resolved.curve.is_some() { Switch::On } else { Switch::Off })),
+    ];
+    if let Some(curve) = resolved.curve {
+        values.push(("hit-curve-max-pages", curve.max_pages.to_string()));
+    }
+    values.push(("enable-hierarchical-cache", spelled(cache.enable_hierarchical_cache)));
+    let Some(tier) = &resolved.hierarchy else { return values };
+    let lock = if tier.lock { Switch::On } else { Switch::Off };
+    values.extend([
+        ("hicache-ratio", Ratio(tier.plan.ratio).to_string()),
+        ("hicache-write-policy", spelled(tier.policy)),
+        ("hicache-mem-layout", spelled(tier.layout)),
+        ("hicache-load-back-threshold", tier.load_back_threshold.to_string()),
+        ("hicache-numa", cache.hicache_numa.unwrap_or(NumaChoice::Auto).to_string()),
+        ("hicache-huge-pages", spelled(tier.huge_pages)),
+        ("hicache-lock-memory", spelled(lock)),
+    ]);
+    if let Some(requested) = tier.requested {
+        values.push(("hicache-budget", ByteSize(requested.0).to_string()));
+    }
+    if let Some(target) = tier.target {
+        values.push(("hicache-target", ByteSize(target.0).to_string()));
+    }
+    values
 }
 
 /// A choice as it is given on the command line.
@@ -105,18 +142,30 @@ fn text(resolved: Option<&Resolved>, findings: &Findings) -> String {
         page.push_str(&finding.to_string());
         page.push('\n');
     }
-    let count = findings.iter().count();
-    page.push_str(&match count {
-        0 => "plan: valid".to_owned(),
-        1 => "plan: 1 error".to_owned(),
-        count => format!("plan: {count} errors"),
-    });
+    page.push_str(&verdict(findings));
     page
+}
+
+fn verdict(findings: &Findings) -> String {
+    let count = |severity: &str| {
+        let found = findings.iter().filter(|finding| finding.class.severity() == severity).count();
+        match found {
+            0 => None,
+            1 => Some(format!("1 {severity}")),
+            found => Some(format!("{found} {severity}s")),
+        }
+    };
+    let (errors, warnings) = (count("error"), count("warning"));
+    let first = errors.unwrap_or_else(|| "valid".to_owned());
+    match warnings {
+        Some(warnings) => format!("plan: {first}, {warnings}"),
+        None => format!("plan: {first}"),
+    }
 }
 
 fn tables(resolved: &Resolved, page: &mut String) -> std::fmt::Result {
     for (flag, value) in values(resolved) {
-        writeln!(page, "{flag:<22}{value}")?;
+        writeln!(page, "{flag:<28}{value}")?;
     }
     writeln!(
         page,
@@ -142,7 +191,11 @@ fn tables(resolved: &Resolved, page: &mut String) -> std::fmt::Result {
     }
     writeln!(page, "{:<22}{:>14}", "total", resolved.ledger.total().to_string())?;
     let usable = resolved.ledger.usable.map_or("unknown".to_owned(), |usable| usable.to_string());
-    writeln!(page, "{:<22}{usable:>14}\n", "usable on this host")
+    writeln!(page, "{:<22}{usable:>14}\n", "usable on this host")?;
+    if let Some(tier) = &resolved.hierarchy {
+        writeln!(page, "{}", tier::text(&tier.plan))?;
+    }
+    Ok(())
 }
 
 fn json(resolved: Option<&Resolved>, findings: &Findings) -> Value {
@@ -174,16 +227,18 @@ fn json(resolved: Option<&Resolved>, findings: &Findings) -> Value {
                 "total_bytes": resolved.ledger.total().0,
                 "usable_bytes": resolved.ledger.usable.map(|usable| usable.0),
             },
+            "host_tier": resolved.hierarchy.as_ref().map(|tier| tier::json(&tier.plan)),
         })
     });
     let found: Vec<Value> = findings
         .iter()
         .map(|finding| {
             json!({
-                "id": finding.id, "flag": finding.flag, "value": finding.value,
+                "id": finding.id, "severity": finding.class.severity(),
+                "flag": finding.flag, "value": finding.value,
                 "reason": finding.reason, "fix": finding.fix,
             })
         })
         .collect();
-    json!({"valid": findings.is_empty(), "resolved": settled, "findings": found})
+    json!({"valid": !findings.has_errors(), "resolved": settled, "findings": found})
 }

@@ -15,7 +15,7 @@ use model::{
 use tokenizer::{GgufVocab, RenderOptions, TemplateError, Tokenizer};
 
 use crate::cli::{Kernels, Settings};
-use crate::config::{Class, Finding};
+use crate::config::{Class, Finding, Resolved};
 use crate::exit::Exit;
 
 /// A model that has been named, not loaded.
@@ -34,6 +34,12 @@ pub struct Facts {
     pub spec: ModelSpec,
     /// Numbers that a step holds for each of its tokens.
     pub floats_per_token: usize,
+    /// Groups of heads that ranks share out evenly; `None` where any number of ranks will do.
+    pub tp_heads: Option<usize>,
+    /// Tokens of a page are a multiple of it.
+    pub page_multiple: usize,
+    /// Whether the host tier has no size per rank, because pools have pages of different kinds.
+    pub by_ratio_only: bool,
     /// What the tokenizer is built from.
     text: Text,
 }
@@ -70,16 +76,24 @@ impl Source {
         }
     }
 
-    /// Reads configuration and headers. No weight is looked at.
+    /// Reads configuration and headers. No weight is looked at. The pools are those of one rank,
+    /// with the pages that `settings` ask for.
     ///
     /// # Errors
     /// The path leads to nothing that can be served.
-    pub fn inspect(&self) -> Result<Facts, Finding> {
+    pub fn inspect(&self, settings: &Settings) -> Result<Facts, Finding> {
         match self {
             Self::Fake(options) => {
                 let spec = FakeRunner::new((**options).clone()).spec().clone();
                 let text = Text::Vocabulary(Box::new(GgufVocab::byte_level(spec.vocab)));
-                Ok(Facts { spec, floats_per_token: 0, text })
+                Ok(Facts {
+                    spec,
+                    floats_per_token: 0,
+                    tp_heads: None,
+                    page_multiple: 1,
+                    by_ratio_only: false,
+                    text,
+                })
             }
             Self::Path(path) => {
                 let info = model::inspect(path).map_err(|error| unusable(path, &error))?;
@@ -88,7 +102,17 @@ impl Source {
                     TokenizerSource::HfFolder(folder) => Text::Folder(folder),
                     TokenizerSource::Gguf(source) => Text::Vocabulary(Box::new(vocab(*source))),
                 };
-                Ok(Facts { spec: info.spec, floats_per_token, text })
+                let machine = &settings.machine;
+                let spec = pools_of_a_rank(info.spec, machine.page_tokens, machine.tp_size);
+                let by_ratio_only = spec.pools.iter().any(|pool| pool.parts.len() > 1);
+                Ok(Facts {
+                    spec,
+                    floats_per_token,
+                    tp_heads: Some(info.config.kv_heads),
+                    page_multiple: 1,
+                    by_ratio_only,
+                    text,
+                })
             }
         }
     }
@@ -97,21 +121,17 @@ impl Source {
     ///
     /// # Errors
     /// A sentence that names the file and what is wrong with it.
-    pub fn load(
-        &self,
-        settings: &Settings,
-        threads: usize,
-    ) -> Result<Box<dyn ModelRunner>, Finding> {
+    pub fn load(&self, resolved: &Resolved) -> Result<Box<dyn ModelRunner>, Finding> {
         match self {
             Self::Fake(options) => Ok(Box::new(FakeRunner::new((**options).clone()))),
             Self::Path(path) => {
                 let options = LoadOptions {
-                    threads,
-                    kernel_path: match settings.machine.kernels {
+                    threads: resolved.threads,
+                    kernel_path: match resolved.settings.machine.kernels {
                         Kernels::Detect => KernelPath::Detect,
                         Kernels::Reference => KernelPath::Reference,
                     },
-                    page_tokens: settings.machine.page_tokens,
+                    page_tokens: resolved.page_tokens,
                     ..LoadOptions::default()
                 };
                 let loaded = model::load(path, options).map_err(|error| unusable(path, &error))?;
@@ -177,6 +197,19 @@ fn unusable(path: &Path, error: &model::LoadError) -> Finding {
 const fn floats_per_token(config: &ModelConfig) -> usize {
     let heads = config.heads + 2 * config.kv_heads;
     4 * config.hidden + heads * config.head_dim + 2 * config.intermediate
+}
+
+/// The pools with pages of another size, and the rows of one rank's heads.
+fn pools_of_a_rank(mut spec: ModelSpec, page_tokens: Option<usize>, ranks: usize) -> ModelSpec {
+    for pool in &mut spec.pools {
+        let tokens = page_tokens.unwrap_or(pool.page_tokens);
+        for part in &mut pool.parts {
+            let token = part.layer_bytes / pool.page_tokens.max(1) as u64;
+            part.layer_bytes = token.saturating_mul(tokens as u64) / ranks.max(1) as u64;
+        }
+        pool.page_tokens = tokens;
+    }
+    spec
 }
 
 /// The same data under the tokenizer's name for it.

@@ -25,6 +25,7 @@ mod layout;
 mod lru;
 mod namespace;
 mod node;
+mod plan;
 mod pool;
 mod publish;
 mod radix;
@@ -42,6 +43,10 @@ mod tests;
 pub use claims::Claims;
 pub use layout::PoolSpec;
 pub use namespace::Namespace;
+pub use plan::{
+    HostTierPlan, Largest, Limit, NodeRoom, NodeShare, PartShare, PlanError, PlanInput, PlanPart,
+    PlanPool, PoolShare, Room, Shortage, Sizing, Want, plan_host_tier,
+};
 pub use pool::{Evictions, PoolStats};
 pub use set::{CacheOptions, CachedPrefix, PoolSet};
 pub use table::{Lookup, NoRoom, PageTable};

@@ -5,12 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod memory;
+mod numa;
 mod process;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use memory::Memory;
+pub use numa::{Node, Policy};
 pub use process::Process;
 
 /// A file of the kernel could not be read or understood.
@@ -66,6 +68,28 @@ impl Root {
     /// `/proc/self/stat` or `/proc/stat` is missing or malformed.
     pub fn process(&self) -> Result<Process, FactError> {
         process::read(self)
+    }
+
+    /// The NUMA nodes that have memory, ascending; empty where the system has no such thing or does
+    /// not say.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<Node> {
+        numa::nodes(self)
+    }
+
+    /// Where the memory of this process may lie.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        numa::policy(self)
+    }
+
+    /// Bytes that this process may lock in memory (the soft limit); `None` where there is no limit
+    /// or the system does not say.
+    #[must_use]
+    pub fn lockable(&self) -> Option<u64> {
+        let limits = self.read("proc/self/limits").ok()?;
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
+        line.split_whitespace().next()?.parse().ok()
     }
 
     /// Whole cores this process may use: the smaller of its affinity and its CPU quota, at

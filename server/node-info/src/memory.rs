@@ -45,7 +45,7 @@ pub(crate) fn read(root: &Root) -> Result<Memory, FactError> {
 }
 
 /// `MemAvailable:   24576 kB` as bytes.
-fn meminfo(text: &str, field: &str) -> Option<u64> {
+pub(crate) fn meminfo(text: &str, field: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)

@@ -122,3 +122,76 @@ fn the_real_host_answers() {
     assert!(memory.available > 0 && memory.available <= memory.total);
     assert!(root.process().expect("Linux has /proc/self").resident_bytes > 0);
 }
+
+/// Two nodes of 256 GB, one of them full of page cache and shared memory; a third without memory.
+fn two_nodes(rest: &[(&str, &str)]) -> Host {
+    let base = "sys/devices/system/node";
+    let [zero, one, two] = [0, 1, 2].map(|node| format!("{base}/node{node}"));
+    let at = |folder: &str, name: &str| format!("{folder}/{name}");
+    let files = [
+        (
+            at(&zero, "meminfo"),
+            "Node 0 MemTotal:       250000000 kB\nNode 0 MemFree:        100000000 kB\n\
+             Node 0 FilePages:      120000000 kB\nNode 0 Shmem:           40000000 kB\n\
+             Node 0 Dirty:             500000 kB\nNode 0 SReclaimable:     1000000 kB\n",
+        ),
+        (at(&zero, "cpulist"), "0-3,8-11\n"),
+        (at(&zero, "distance"), "10 21\n"),
+        (
+            at(&one, "meminfo"),
+            "Node 1 MemTotal:       250000000 kB\nNode 1 MemFree:        240000000 kB\n",
+        ),
+        (at(&one, "cpulist"), "4-7\n"),
+        (at(&two, "meminfo"), "Node 2 MemTotal:       0 kB\nNode 2 MemFree:       0 kB\n"),
+        (at(base, "possible"), "0-2\n"),
+    ];
+    let files: Vec<(&str, &str)> =
+        files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    Host::new(&[files, rest.to_vec()].concat())
+}
+
+#[test]
+fn nodes_with_memory_are_read() {
+    let nodes = two_nodes(&[]).root().nodes();
+    assert_eq!(nodes.iter().map(|node| node.id).collect::<Vec<_>>(), [0, 1]);
+    let (full, empty) = (&nodes[0], &nodes[1]);
+    // Shared memory and dirty pages are page cache that cannot be had.
+    assert_eq!(
+        full.available(),
+        (100_000_000 + 120_000_000 - 40_000_000 - 500_000 + 1_000_000) * 1024
+    );
+    assert_eq!(full.cpus, [0, 1, 2, 3, 8, 9, 10, 11]);
+    assert_eq!(full.distances, [10, 21]);
+    assert_eq!(empty.available(), 240_000_000 * 1024);
+    assert_eq!((empty.cpus.len(), empty.shmem), (4, 0));
+    assert_eq!(Host::new(&[("proc/meminfo", MEMINFO)]).root().nodes(), []);
+}
+
+#[test]
+fn the_policy_is_what_group_and_process_allow() {
+    let policy = |status: &str, maps: &str| {
+        two_nodes(&[("proc/self/status", status), ("proc/self/numa_maps", maps)]).root().policy()
+    };
+    let free = policy("Mems_allowed_list:\t0-1\n", "00400000 default file=/bin/x mapped=1 N0=1\n");
+    assert_eq!((free.allowed.as_slice(), free.bound.as_slice()), (&[0, 1][..], &[][..]));
+    assert!(free.permits(0) && free.permits(1) && !free.permits(2));
+    for bind in ["bind:1", "bind=static:1"] {
+        let bound = policy("Mems_allowed_list:\t0-1\n", &format!("00400000 {bind} file=/bin/x\n"));
+        assert_eq!(bound.bound, [1], "{bind}");
+        assert!(!bound.permits(0) && bound.permits(1));
+    }
+    let spread = policy("Mems_allowed_list:\t1\n", "00400000 interleave:0-1 file=/bin/x\n");
+    assert!(!spread.permits(0) && spread.permits(1));
+    let unknown = two_nodes(&[]).root().policy();
+    assert!(unknown.permits(7), "what is not known forbids nothing");
+}
+
+#[test]
+fn locked_memory_has_a_limit_or_none() {
+    let lockable = |line: &str| Host::new(&[("proc/self/limits", line)]).root().lockable();
+    let head = "Limit                     Soft Limit           Hard Limit           Units\n";
+    let line = |soft: &str| format!("{head}Max locked memory         {soft}   unlimited  bytes\n");
+    assert_eq!(lockable(&line("8388608")), Some(8 << 20));
+    assert_eq!(lockable(&line("unlimited")), None);
+    assert_eq!(lockable("nothing"), None);
+}

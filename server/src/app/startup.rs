@@ -40,7 +40,7 @@ impl From<PrepareError> for StartError {
 pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, StartError> {
     let Checked { source, tokenizer, resolved } = checked;
     let mut stopwatch = Stopwatch { api, since: api.clock.now() };
-    let runner = source.load(&resolved.settings, resolved.threads).map_err(StartError::Finding)?;
+    let runner = source.load(&resolved).map_err(StartError::Finding)?;
     let spec = runner.spec().clone();
     gauges::record_kernels(&api.registry, &spec.kernels);
     for used in &spec.kernels {

@@ -30,8 +30,10 @@ impl PriorityOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
     /// It is done.
+    #[value(alias = "true")]
     On,
     /// It is not.
+    #[value(alias = "false")]
     Off,
 }
 

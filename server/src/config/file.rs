@@ -27,7 +27,8 @@ pub enum FileError {
     },
     /// A value is neither text, a number nor a switch.
     #[error(
-        "--config {path}: key {key} must be a string or a whole number, as on the command line"
+        "--config {path}: key {key} must be one string, number, true or false, as on the command \
+         line"
     )]
     Value {
         /// The path as given.
@@ -56,11 +57,12 @@ pub fn expand(args: Vec<OsString>) -> Result<Vec<OsString>, FileError> {
         let value = match value {
             toml::Value::String(text) => text,
             toml::Value::Integer(number) => number.to_string(),
-            toml::Value::Float(_)
-            | toml::Value::Boolean(_)
-            | toml::Value::Datetime(_)
-            | toml::Value::Array(_)
-            | toml::Value::Table(_) => return Err(FileError::Value { path, key }),
+            toml::Value::Float(number) => number.to_string(),
+            toml::Value::Boolean(true) => "on".to_owned(),
+            toml::Value::Boolean(false) => "off".to_owned(),
+            toml::Value::Datetime(_) | toml::Value::Array(_) | toml::Value::Table(_) => {
+                return Err(FileError::Value { path, key });
+            }
         };
         // On the command line the flag wins; clap would call the pair a conflict.
         if !given(&args, &flag) {
@@ -107,11 +109,14 @@ mod tests {
 
     #[test]
     fn keys_become_flags_and_the_command_line_wins() {
-        let text = "model = \"fake\"\nport = 9000\nkv_pool_bytes = \"64MiB\"\n";
+        let text = "model = \"fake\"\nport = 9000\nkv_pool_bytes = \"64MiB\"\n\
+                    hicache-ratio = 2.5\nenable-hierarchical-cache = true\n";
         let args = with_file("a.toml", text, &["--port", "7000"]).expect("the file is good");
         assert!(args.contains(&"--model=fake".to_owned()), "{args:?}");
         assert!(args.contains(&"--kv-pool-bytes=64MiB".to_owned()), "{args:?}");
         assert!(!args.contains(&"--port=9000".to_owned()), "{args:?}");
+        assert!(args.contains(&"--hicache-ratio=2.5".to_owned()), "{args:?}");
+        assert!(args.contains(&"--enable-hierarchical-cache=on".to_owned()), "{args:?}");
         assert_eq!(args[1], "serve");
     }
 

@@ -15,9 +15,20 @@ pub enum Class {
     Temporary,
     /// The system refuses: a privileged port, an unreadable file.
     Permission,
+    /// Nobody's: it works, but not as somebody may think. Stops nothing.
+    Advice,
 }
 
 impl Class {
+    /// `error`, or `warning` for what stops nothing.
+    #[must_use]
+    pub const fn severity(self) -> &'static str {
+        match self {
+            Self::Configuration | Self::Host | Self::Temporary | Self::Permission => "error",
+            Self::Advice => "warning",
+        }
+    }
+
     /// The exit code of a process that stops for it.
     #[must_use]
     pub const fn exit(self) -> Exit {
@@ -26,11 +37,12 @@ impl Class {
             Self::Host => Exit::Host,
             Self::Temporary => Exit::Temporary,
             Self::Permission => Exit::Permission,
+            Self::Advice => Exit::Ok,
         }
     }
 }
 
-/// One setting that cannot work.
+/// One setting that cannot work, or not as one may think.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// A stable name for documents and tests.
@@ -51,7 +63,7 @@ impl fmt::Display for Finding {
     /// One line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, flag, value, reason, fix, .. } = self;
-        write!(f, "error {id}: {flag} {value}: {reason}; try {fix}")
+        write!(f, "{} {id}: {flag} {value}: {reason}; try {fix}", self.class.severity())
     }
 }
 
@@ -71,16 +83,28 @@ impl Findings {
         self.0.is_empty()
     }
 
+    /// Whether something cannot work; advice alone is none.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.0.iter().any(|finding| finding.class != Class::Advice)
+    }
+
+    /// Adds all of `others`.
+    pub fn append(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     /// The findings in the order they were made.
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
         self.0.iter()
     }
 
     /// The exit code: what can only be repaired by hand comes before what a host or time may
-    /// repair. `Exit::Ok` when nothing was found.
+    /// repair. `Exit::Ok` when nothing was found but advice.
     #[must_use]
     pub fn exit(&self) -> Exit {
-        let exits = self.0.iter().map(|finding| finding.class.exit());
+        let errors = self.0.iter().filter(|finding| finding.class != Class::Advice);
+        let exits = errors.map(|finding| finding.class.exit());
         exits.max_by_key(|exit| *exit == Exit::Configuration).unwrap_or(Exit::Ok)
     }
 }

@@ -2,16 +2,12 @@
 
 use types::Bytes;
 
-use super::Host;
 use super::findings::{Class, Finding, Findings};
 use super::pools::{PoolPlan, Shares};
+use super::{Host, hierarchy, reserve};
 use crate::cli::{ByteSize, Settings};
 use crate::source::Facts;
 
-/// Kept free whatever happens: stacks, sockets, allocator slack, the page cache's bare minimum.
-const RESERVE_MIN: u64 = 128 << 20;
-/// The reserve as a share of what is usable, where that is more.
-const RESERVE_SHARE: u64 = 20;
 /// By default the pools take at most one part in this many of what is left.
 const POOL_SHARE: u64 = 2;
 /// Bytes of a number in logits and activations.
@@ -52,17 +48,22 @@ pub(super) struct Memory {
 pub(super) fn plan(
     settings: &Settings,
     facts: &Facts,
-    host: Host,
+    host: &Host,
     findings: &mut Findings,
 ) -> Memory {
+    let ranks = settings.machine.tp_size.max(1) as u64;
     let mut shares = Shares::new(settings, &facts.spec);
     let fixed = fixed_rows(settings, facts, host);
     let taken: Bytes = fixed.iter().map(|row| row.bytes).sum();
     let left = host.usable.map(|usable| usable.saturating_sub(taken));
     shares.share_out(match (settings.machine.kv_pool_bytes, left) {
-        (Some(ByteSize(bytes)), _) => bytes,
+        (Some(ByteSize(bytes)), _) => bytes / ranks,
         // A share of what is left, and never more than the running requests could use.
-        (None, Some(left)) => shares.useful().min(left.0 / POOL_SHARE),
+        (None, Some(left)) => {
+            let share = left.0 / POOL_SHARE;
+            let share = share.saturating_sub(hierarchy::share(settings, share));
+            shares.useful().min(share / ranks)
+        }
         // The system does not say: one full request is what a server needs at least.
         (None, None) => shares.one_request(),
     });
@@ -70,17 +71,16 @@ pub(super) fn plan(
     let mut rows = fixed;
     rows.extend(shares.pools.iter().map(|pool| LedgerRow {
         what: if pool.window.is_some() { "KV pool, window" } else { "KV pool" },
-        bytes: Bytes(pool.bytes()),
+        bytes: Bytes(pool.bytes().saturating_mul(ranks)),
     }));
     Memory { pools: shares.pools, ledger: Ledger { rows, usable: host.usable } }
 }
 
-fn fixed_rows(settings: &Settings, facts: &Facts, host: Host) -> Vec<LedgerRow> {
+fn fixed_rows(settings: &Settings, facts: &Facts, host: &Host) -> Vec<LedgerRow> {
     let (load, spec) = (&settings.load, &facts.spec);
     let logits = load.max_running_requests as u64 * spec.vocab as u64 * F32;
     let activations = load.max_batch_tokens as u64 * facts.floats_per_token as u64 * F32;
-    let reserve =
-        host.usable.map_or(RESERVE_MIN, |usable| (usable.0 / RESERVE_SHARE).max(RESERVE_MIN));
+    let reserve = reserve(host.usable.unwrap_or_default());
     vec![
         LedgerRow { what: "weights", bytes: Bytes(spec.weight_bytes) },
         LedgerRow { what: "logits", bytes: Bytes(logits) },
@@ -91,7 +91,8 @@ fn fixed_rows(settings: &Settings, facts: &Facts, host: Host) -> Vec<LedgerRow> 
 
 fn judge(settings: &Settings, shares: &Shares, left: Option<Bytes>, findings: &mut Findings) {
     let given = settings.machine.kv_pool_bytes;
-    let page_bytes = shares.page_bytes();
+    let ranks = settings.machine.tp_size.max(1) as u64;
+    let page_bytes = shares.page_bytes().saturating_mul(ranks);
     if shares.pools.iter().any(|pool| pool.pages == 0) {
         let page = ByteSize(page_bytes);
         findings.add(match given {
@@ -119,7 +120,7 @@ fn judge(settings: &Settings, shares: &Shares, left: Option<Bytes>, findings: &m
     }
     let Some(left) = left else { return };
     let pool = shares.pools.iter().fold(0, |sum: u64, pool| sum.saturating_add(pool.bytes()));
-    let pool = Bytes(pool);
+    let pool = Bytes(pool.saturating_mul(ranks));
     if pool > left {
         let fits = left.0 / page_bytes * page_bytes;
         findings.add(Finding {

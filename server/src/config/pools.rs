@@ -6,7 +6,7 @@ use types::{Bytes, Pages};
 
 use crate::cli::Settings;
 
-/// One KV pool as it will be allocated.
+/// One KV pool as each rank allocates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolPlan {
     /// Its name, a label value.
@@ -67,12 +67,11 @@ pub(super) struct Shares {
 
 impl Shares {
     pub(super) fn new(settings: &Settings, spec: &ModelSpec) -> Self {
-        let page_tokens = settings.machine.page_tokens;
         let unsized_pool = |pool: &model::PoolSpec| PoolPlan {
             name: pool.name,
             layers: pool.layers(),
-            page_tokens,
-            page_bytes: pool.page_bytes() / pool.page_tokens.max(1) as u64 * page_tokens as u64,
+            page_tokens: pool.page_tokens,
+            page_bytes: pool.page_bytes(),
             window: pool.window,
             pages: 0,
         };

@@ -3,7 +3,9 @@
 use model::ModelSpec;
 
 use super::findings::{Class, Finding, Findings};
-use crate::cli::Settings;
+use super::hierarchy;
+use crate::cli::{Settings, SwaRetention};
+use crate::source::Facts;
 
 /// More tokens in a page would leave most of a page empty.
 const PAGE_TOKENS_MAX: usize = 1024;
@@ -16,10 +18,13 @@ const THREADS_MAX: usize = 1024;
 const COUNT_MAX: usize = 1 << 20;
 
 /// Adds a finding for every rule that `settings` break.
-pub(super) fn check(settings: &Settings, spec: &ModelSpec, findings: &mut Findings) {
+pub(super) fn check(settings: &Settings, facts: &Facts, findings: &mut Findings) {
+    let spec = &facts.spec;
     at_least_one(settings, findings);
     not_countless(settings, findings);
-    pages(settings, findings);
+    pages(settings, facts, findings);
+    ranks(settings, facts, findings);
+    hierarchy::rules(settings, findings);
     batch(settings, findings);
     model(settings, spec, findings);
     name(settings, spec, findings);
@@ -47,7 +52,9 @@ fn at_least_one(settings: &Settings, findings: &mut Findings) {
         ("--max-unsent-tokens", settings.max_unsent_tokens, "2048"),
         ("--write-timeout", usize::from(!settings.write_timeout.0.is_zero()), "60s"),
         ("--max-tokenize-requests", machine.max_tokenize_requests, "32"),
-        ("--page-tokens", machine.page_tokens, "16"),
+        ("--page-tokens", machine.page_tokens.unwrap_or(1), "16"),
+        ("--tp-size", machine.tp_size, "1"),
+        ("--hit-curve-max-pages", settings.cache.hit_curve_max_pages, "1000000"),
         ("--max-body-bytes", usize::from(settings.max_body_bytes.0 > 0), "4MiB"),
         ("--threads", machine.threads.unwrap_or(1), "1"),
         ("--http-threads", machine.http_threads, "2"),
@@ -88,12 +95,42 @@ fn not_countless(settings: &Settings, findings: &mut Findings) {
     }
 }
 
-fn pages(settings: &Settings, findings: &mut Findings) {
-    let tokens = settings.machine.page_tokens;
+fn pages(settings: &Settings, facts: &Facts, findings: &mut Findings) {
+    let unit = facts.page_multiple;
+    let fix = format!("--page-tokens {}", unit.max(16).next_multiple_of(unit));
+    let tokens = settings.machine.page_tokens.unwrap_or(unit);
     if tokens > PAGE_TOKENS_MAX {
         let reason = format!("a page is the unit of allocation; the limit is {PAGE_TOKENS_MAX}");
-        findings.add(finding("CFG003", "--page-tokens", tokens, reason, "--page-tokens 16"));
+        findings.add(finding("CFG003", "--page-tokens", tokens, reason, fix));
+    } else if !tokens.is_multiple_of(unit) {
+        let reason = format!(
+            "{} joins up to {unit} tokens into one entry, and a page holds whole entries",
+            facts.spec.architecture
+        );
+        findings.add(finding("CFG008", "--page-tokens", tokens, reason, fix));
     }
+    let page = facts.spec.pools.first().map_or(1, |pool| pool.page_tokens);
+    if let SwaRetention::TailEvery(every) = settings.cache.swa_retention
+        && page > 0
+        && !every.is_multiple_of(page)
+    {
+        let reason = format!("what is kept are whole pages of {page} tokens");
+        let fix = SwaRetention::TailEvery(every.next_multiple_of(page));
+        let (value, fix) = (settings.cache.swa_retention, format!("--swa-retention {fix}"));
+        findings.add(finding("CFG009", "--swa-retention", value, reason, fix));
+    }
+}
+
+/// Every rank has the same number of heads.
+fn ranks(settings: &Settings, facts: &Facts, findings: &mut Findings) {
+    let ranks = settings.machine.tp_size;
+    let Some(heads) = facts.tp_heads.filter(|heads| ranks > 0 && !heads.is_multiple_of(ranks))
+    else {
+        return;
+    };
+    let works = (1..ranks).rev().find(|ranks| heads.is_multiple_of(*ranks)).unwrap_or(1);
+    let reason = format!("the heads of {} are shared out in {heads} groups", facts.spec.name);
+    findings.add(finding("TP001", "--tp-size", ranks, reason, format!("--tp-size {works}")));
 }
 
 fn batch(settings: &Settings, findings: &mut Findings) {

@@ -1,3 +1,5 @@
+mod hierarchy;
+
 use super::*;
 use crate::source::Source;
 use crate::tests::rig::settings;
@@ -5,13 +7,22 @@ use crate::tests::rig::settings;
 const GIB: u64 = 1 << 30;
 
 fn host(usable: u64) -> Host {
-    Host { cores: 4, usable: Some(Bytes(usable)), files: 1 << 20 }
+    Host {
+        cores: 4,
+        usable: Some(Bytes(usable)),
+        available: Some(Bytes(usable)),
+        group: None,
+        files: 1 << 20,
+        numa_nodes: 1,
+        nodes: vec![NodeRoom { node: 0, bytes: usable }],
+        lockable: None,
+    }
 }
 
 fn resolved(flags: &str, host: Host) -> Result<Resolved, Findings> {
     let settings = settings(&format!("--model fake {flags}"));
-    let facts = Source::parse(&settings)?.inspect()?;
-    resolve(&settings, &facts, host)
+    let facts = Source::parse(&settings)?.inspect(&settings)?;
+    resolve(&settings, &facts, &host)
 }
 
 /// The one finding of these flags.
@@ -73,9 +84,8 @@ fn what_the_fixes_say_works() {
     for flags in ["--max-batch-tokens 32", "--prefill-chunk 512", "--kv-pool-bytes 512KiB"] {
         assert!(resolved(flags, host(8 * GIB)).is_ok(), "{flags}");
     }
-    let tight = host(GIB);
-    let found = finding("--kv-pool-bytes 2GiB", tight);
-    assert!(resolved(&found.fix, tight).is_ok(), "{found}");
+    let found = finding("--kv-pool-bytes 2GiB", host(GIB));
+    assert!(resolved(&found.fix, host(GIB)).is_ok(), "{found}");
 }
 
 #[test]
@@ -108,7 +118,7 @@ fn ports_in_use_are_found_and_explained() {
 fn models_that_are_none_are_named() {
     let inspect = |model: &str| {
         let settings = settings(&format!("--model {model}"));
-        Source::parse(&settings).and_then(|source| source.inspect().map(drop))
+        Source::parse(&settings).and_then(|source| source.inspect(&settings).map(drop))
     };
     let missing = inspect("/nowhere/model.gguf").expect_err("there is none");
     assert!(missing.to_string().contains("/nowhere/model.gguf"), "{missing}");
@@ -126,8 +136,9 @@ fn pools(resolved: &Resolved) -> Vec<(&str, Option<usize>, usize)> {
 fn a_window_pool_holds_what_running_requests_can_use() {
     let window = |flags: &str, usable| {
         let settings = settings(&format!("--model fake:window=100 --prefill-chunk 64 {flags}"));
-        let facts = Source::parse(&settings).and_then(|source| source.inspect()).expect("facts");
-        resolve(&settings, &facts, host(usable))
+        let facts =
+            Source::parse(&settings).and_then(|source| source.inspect(&settings)).expect("facts");
+        resolve(&settings, &facts, &host(usable))
     };
     // A request holds at most 13 pages of the window's pool: 100 tokens behind, 64 ahead.
     let roomy = window("", 64 * GIB).expect("defaults work");

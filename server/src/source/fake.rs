@@ -15,12 +15,14 @@ const VOCAB_MIN: usize = 258;
 
 /// The options, with everything not named at its default.
 pub(super) fn parse(text: &str, settings: &Settings) -> Result<FakeOptions, String> {
+    let defaults = FakeOptions::default();
+    let page_tokens = settings.machine.page_tokens.unwrap_or(defaults.page_tokens);
     let mut options = FakeOptions {
-        page_tokens: settings.machine.page_tokens.max(1),
+        page_tokens: page_tokens.max(1),
         eos: vec![TokenId(EOS)],
         timing: FakeTiming::default(),
         real_time: true,
-        ..FakeOptions::default()
+        ..defaults
     };
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} has no value"))?;

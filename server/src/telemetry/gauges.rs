@@ -216,7 +216,7 @@ impl Gauges {
 
 /// The info metrics that are constants of the configuration.
 fn record_config(registry: &Registry, resolved: &Resolved) {
-    let page_tokens = || PageTokens::new(resolved.settings.machine.page_tokens.to_string());
+    let page_tokens = || PageTokens::new(resolved.page_tokens.to_string());
     let config = (
         TpSize::new("1"),
         DpSize::new("1"),

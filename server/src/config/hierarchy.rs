@@ -1,0 +1,464 @@
+//! The host tier: which flags fit together, how large it gets, and whether there is room.
+
+use kv_cache::{
+    HostTierPlan, Largest, NodeRoom, PlanError, PlanInput, PlanPart, PlanPool, Room, Sizing, Want,
+    plan_host_tier,
+};
+use types::Bytes;
+
+use super::findings::{Class, Finding, Findings};
+use super::ledger::Memory;
+use super::{Host, reserve};
+use crate::cli::{
+    ByteSize, CacheSettings, HugePageSize, MemLayout, NumaChoice, PrefixCache, Ratio, Settings,
+    Switch, WritePolicy,
+};
+use crate::source::Facts;
+
+/// The ratio where nothing says how large the tier is.
+pub(super) const DEFAULT_RATIO: Ratio = Ratio(2.0);
+/// Fewer tokens are computed faster than a load is arranged.
+const LOAD_BACK_THRESHOLD: usize = 10;
+
+/// The host tier as it will be allocated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HierarchyPlan {
+    /// Pages and bytes per pool, rank and node.
+    pub plan: HostTierPlan,
+    /// Bytes that were asked for, all ranks; `None` where a ratio was.
+    pub requested: Option<Bytes>,
+    /// Bytes that somebody wants it to have.
+    pub target: Option<Bytes>,
+    /// NUMA node of each rank's part; `None` where the system may choose.
+    pub nodes: Vec<Option<u32>>,
+    /// How rows lie.
+    pub layout: MemLayout,
+    /// When pages are copied.
+    pub policy: WritePolicy,
+    /// Fewer tokens are computed again instead of loaded.
+    pub load_back_threshold: usize,
+    /// Size of the system's pages.
+    pub huge_pages: HugePageSize,
+    /// Whether it is locked in memory.
+    pub lock: bool,
+}
+
+impl HierarchyPlan {
+    /// Host pages per index pool, in the order of `PoolId`.
+    #[must_use]
+    pub fn host_pages(&self) -> Vec<usize> {
+        self.plan.host_pages()
+    }
+}
+
+/// The one flag that says how large the tier is, as the user gave it.
+pub(super) fn wanted(cache: &CacheSettings) -> (&'static str, String) {
+    let size = cache.hicache_size.filter(|size| size.0 > 0);
+    match (cache.hicache_budget, size, cache.hicache_ratio) {
+        (Some(budget), _, _) => ("--hicache-budget", budget.to_string()),
+        (None, Some(size), _) => ("--hicache-size", size.to_string()),
+        (None, None, ratio) => ("--hicache-ratio", ratio.unwrap_or(DEFAULT_RATIO).to_string()),
+    }
+}
+
+/// Whether there is a tier at all.
+pub(super) fn enabled(settings: &Settings) -> bool {
+    settings.cache.enable_hierarchical_cache == Switch::On
+}
+
+fn want(cache: &CacheSettings) -> Want {
+    let size = cache.hicache_size.filter(|size| size.0 > 0);
+    match (cache.hicache_budget, size, cache.hicache_ratio) {
+        (Some(budget), _, _) => Want::TotalBytes(budget.0),
+        (None, Some(size), _) => Want::RankBytes(size.0),
+        (None, None, ratio) => Want::Ratio(ratio.unwrap_or(DEFAULT_RATIO).0),
+    }
+}
+
+/// Bytes that the tier may take of `left`, which it shares with the pools of the device.
+pub(super) fn share(settings: &Settings, left: u64) -> u64 {
+    if !enabled(settings) {
+        return 0;
+    }
+    match want(&settings.cache) {
+        Want::TotalBytes(bytes) => bytes,
+        Want::RankBytes(bytes) => bytes.saturating_mul(settings.machine.tp_size as u64),
+        // A part for the device, and `ratio` such parts for the tier.
+        Want::Ratio(ratio) => (left as f64 * (ratio / (1.0 + ratio))) as u64,
+    }
+}
+
+/// Flags that contradict each other.
+pub(super) fn rules(settings: &Settings, findings: &mut Findings) {
+    let cache = &settings.cache;
+    let given = given(cache);
+    let mut add = |id, flag, value: String, reason: &str, fix: String| {
+        let reason = reason.to_owned();
+        findings.add(Finding { id, class: Class::Configuration, flag, value, reason, fix });
+    };
+    if !enabled(settings) {
+        if let Some((flag, value)) = given.first() {
+            let reason = "there is no host tier without --enable-hierarchical-cache";
+            let fix = format!("--enable-hierarchical-cache {flag} {value}");
+            add("HIC003", flag, value.clone(), reason, fix);
+        }
+        return;
+    }
+    if settings.load.prefix_cache == PrefixCache::Off {
+        let reason = "the host tier holds pages of the prefix cache, which is off";
+        let fix = "--prefix-cache on".to_owned();
+        add("HIC004", "--enable-hierarchical-cache", "on".to_owned(), reason, fix);
+    }
+    let sizes = ["--hicache-ratio", "--hicache-size", "--hicache-budget"];
+    let sizes: Vec<_> = given.iter().filter(|(flag, _)| sizes.contains(flag)).collect();
+    if let [.., (last, value)] = sizes[..]
+        && sizes.len() > 1
+    {
+        let all: Vec<&str> = sizes.iter().map(|(flag, _)| *flag).collect();
+        let reason = format!("{} each say how large the tier is", all.join(" and "));
+        add("HIC002", last, value.clone(), &reason, format!("{last} {value} alone"));
+    }
+    if let Some(ratio) = cache.hicache_ratio
+        && ratio.0 < 1.0
+    {
+        let reason = "the host would hold fewer pages than the device, and every page of the \
+                      device has a copy on the host";
+        add("HIC005", "--hicache-ratio", ratio.to_string(), reason, "--hicache-ratio 2".to_owned());
+    }
+}
+
+/// The flags about the tier that were given, with their values.
+fn given(cache: &CacheSettings) -> Vec<(&'static str, String)> {
+    use clap::ValueEnum;
+    fn name(value: &impl ValueEnum) -> String {
+        value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+    let size = cache.hicache_size.filter(|size| size.0 > 0);
+    let flags = [
+        ("--hicache-ratio", cache.hicache_ratio.map(|v| v.to_string())),
+        ("--hicache-size", size.map(|v| v.to_string())),
+        ("--hicache-budget", cache.hicache_budget.map(|v| v.to_string())),
+        ("--hicache-target", cache.hicache_target.map(|v| v.to_string())),
+        ("--hicache-write-policy", cache.hicache_write_policy.as_ref().map(name)),
+        ("--hicache-mem-layout", cache.hicache_mem_layout.as_ref().map(name)),
+        ("--hicache-load-back-threshold", cache.hicache_load_back_threshold.map(|v| v.to_string())),
+        ("--hicache-numa", cache.hicache_numa.map(|v| v.to_string())),
+        ("--hicache-huge-pages", cache.hicache_huge_pages.as_ref().map(name)),
+        ("--hicache-lock-memory", cache.hicache_lock_memory.as_ref().map(name)),
+    ];
+    flags.into_iter().filter_map(|(flag, value)| Some((flag, value?))).collect()
+}
+
+/// Sizes the tier where there is one, and finds what is impossible about it.
+pub(super) fn plan(
+    settings: &Settings,
+    facts: &Facts,
+    host: &Host,
+    memory: &Memory,
+    findings: &mut Findings,
+) -> Option<HierarchyPlan> {
+    let cache = &settings.cache;
+    if !enabled(settings) || memory.pools.iter().any(|pool| pool.pages == 0) {
+        return None;
+    }
+    let nodes = placement(settings, host, findings)?;
+    let lock = cache.hicache_lock_memory == Some(Switch::On);
+    let input = PlanInput {
+        pools: pools(facts, memory),
+        room: room(host, memory, &nodes, lock),
+        ranks: nodes,
+        want: want(cache),
+    };
+    if let Some(finding) = refused_size(settings, facts, &input) {
+        findings.add(finding);
+        return None;
+    }
+    let plan = match plan_host_tier(&input) {
+        Ok(plan) => plan,
+        Err(error) => {
+            findings.add(impossible(cache, &input, &error));
+            return None;
+        }
+    };
+    judge(cache, &plan, findings);
+    target(cache, &input, &plan, findings);
+    Some(HierarchyPlan {
+        requested: match input.want {
+            Want::Ratio(_) => None,
+            Want::RankBytes(bytes) => Some(Bytes(bytes.saturating_mul(input.ranks.len() as u64))),
+            Want::TotalBytes(bytes) => Some(Bytes(bytes)),
+        },
+        target: cache.hicache_target.map(|target| Bytes(target.0)),
+        nodes: input.ranks,
+        layout: cache.hicache_mem_layout.unwrap_or(MemLayout::PageFirst),
+        policy: cache.hicache_write_policy.unwrap_or(WritePolicy::WriteThrough),
+        load_back_threshold: cache.hicache_load_back_threshold.unwrap_or(LOAD_BACK_THRESHOLD),
+        huge_pages: cache.hicache_huge_pages.unwrap_or(HugePageSize::Off),
+        lock,
+        plan,
+    })
+}
+
+/// The pools as the planner takes them.
+fn pools(facts: &Facts, memory: &Memory) -> Vec<PlanPool> {
+    let pools = facts.spec.pools.iter().zip(&memory.pools).map(|(pool, plan)| PlanPool {
+        name: pool.name,
+        page_tokens: pool.page_tokens,
+        device_pages: plan.pages,
+        sizing: Sizing::OWN,
+        parts: pool
+            .parts
+            .iter()
+            .map(|part| PlanPart {
+                name: part.name,
+                page_bytes: part.page_bytes(),
+                host: part.host,
+            })
+            .collect(),
+    });
+    pools.collect()
+}
+
+/// The node of each rank; `None` where the wanted one cannot be had, which is then a finding.
+fn placement(
+    settings: &Settings,
+    host: &Host,
+    findings: &mut Findings,
+) -> Option<Vec<Option<u32>>> {
+    let ranks = settings.machine.tp_size;
+    let choice = settings.cache.hicache_numa.unwrap_or(NumaChoice::Auto);
+    let ids: Vec<u32> = host.nodes.iter().map(|room| room.node).collect();
+    match choice {
+        NumaChoice::Off => Some(vec![None; ranks]),
+        // With a single node there is nothing to choose, and some sandboxes forbid to ask.
+        NumaChoice::Auto if host.numa_nodes <= 1 || ids.is_empty() => Some(vec![None; ranks]),
+        NumaChoice::Auto => {
+            let spread = (0..ranks).map(|rank| ids.get(rank * ids.len() / ranks).copied());
+            Some(spread.collect())
+        }
+        NumaChoice::Node(node) if ids.contains(&node) => Some(vec![Some(node); ranks]),
+        NumaChoice::Node(node) => {
+            let known = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            let (reason, fix) = if ids.is_empty() {
+                ("this system names no NUMA nodes".to_owned(), "--hicache-numa off".to_owned())
+            } else {
+                (
+                    format!("this process may use the nodes {known}"),
+                    format!("--hicache-numa {}, or auto", ids[0]),
+                )
+            };
+            findings.add(Finding {
+                id: "HIC007",
+                class: Class::Configuration,
+                flag: "--hicache-numa",
+                value: node.to_string(),
+                reason,
+                fix,
+            });
+            None
+        }
+    }
+}
+
+/// What is left for the tier once everything else in `memory` is there.
+fn room(host: &Host, memory: &Memory, ranks: &[Option<u32>], lock: bool) -> Room {
+    let taken = memory.ledger.total().0;
+    let rank_pools = memory.pools.iter().fold(0, |sum: u64, pool| sum.saturating_add(pool.bytes()));
+    let pools = rank_pools.saturating_mul(ranks.len() as u64);
+    let reserved = host.usable.map_or(0, reserve);
+    let rest = taken.saturating_sub(pools).saturating_sub(reserved);
+    let spread = rest / host.nodes.len().max(1) as u64;
+    let left = |node: &NodeRoom| {
+        let here = ranks.iter().filter(|at| **at == Some(node.node)).count() as u64;
+        // Pools of ranks that are bound to no node can be anywhere.
+        let free = ranks.iter().filter(|at| at.is_none()).count() as u64;
+        let elsewhere = rank_pools.saturating_mul(free) / host.nodes.len().max(1) as u64;
+        let device = rank_pools.saturating_mul(here).saturating_add(elsewhere);
+        let kept = reserve(Bytes(node.bytes)).saturating_add(spread).saturating_add(device);
+        NodeRoom { node: node.node, bytes: node.bytes.saturating_sub(kept) }
+    };
+    Room {
+        nodes: host.nodes.iter().map(left).collect(),
+        host: host.available.map(|bytes| bytes.0.saturating_sub(taken)),
+        group: host.group.map(|bytes| bytes.0.saturating_sub(taken)),
+        locked: if lock { host.lockable } else { None },
+    }
+}
+
+/// A size per rank for a model whose pools have pages of different kinds.
+fn refused_size(settings: &Settings, facts: &Facts, input: &PlanInput) -> Option<Finding> {
+    let size = settings.cache.hicache_size.filter(|size| size.0 > 0)?;
+    let parts: usize =
+        input.pools.iter().map(|pool| pool.parts.iter().filter(|p| p.host).count()).sum();
+    if !facts.by_ratio_only {
+        return None;
+    }
+    let ranks = input.ranks.len() as u64;
+    let total = size.0.saturating_mul(ranks);
+    let unit = Bytes(input.unit_bytes());
+    let fix = match input.ratio_within(total) {
+        Some(ratio) => format!(
+            "--hicache-ratio {} ({ranks} ranks x {size} GB = {} at {unit} per unit of ratio), or \
+             --hicache-budget {}",
+            Ratio(ratio),
+            Bytes(total),
+            ByteSize(total),
+        ),
+        None => format!(
+            "--hicache-ratio 2, which takes {}: {} would hold less than the device",
+            Bytes(input.total_bytes(2.0)),
+            Bytes(total)
+        ),
+    };
+    Some(Finding {
+        id: "HIC001",
+        class: Class::Configuration,
+        flag: "--hicache-size",
+        value: size.to_string(),
+        reason: format!(
+            "{} keeps its KV in {parts} pools whose pages differ in size and number, and a size \
+             per rank says nothing about each; nothing was loaded",
+            facts.spec.architecture
+        ),
+        fix,
+    })
+}
+
+/// Findings of a planner that cannot plan.
+fn impossible(cache: &CacheSettings, input: &PlanInput, error: &PlanError) -> Finding {
+    let (flag, value) = wanted(cache);
+    let least = |bytes: u64| {
+        // Not less than needed, in a unit that can be read.
+        let megabytes = bytes.div_ceil(1_000_000);
+        match flag {
+            "--hicache-size" => {
+                let ranks = input.ranks.len() as u64;
+                format!("{flag} {}", megabytes.div_ceil(ranks) as f64 / 1000.0)
+            }
+            "--hicache-budget" => format!("{flag} {megabytes}MB"),
+            _ => "--hicache-ratio 2".to_owned(),
+        }
+    };
+    let (reason, fix) = match error {
+        PlanError::BelowOne { least_bytes, .. } => (
+            format!(
+                "every page of the device has a copy on the host, and one of each takes {}",
+                Bytes(*least_bytes)
+            ),
+            format!("{} (as much as the device has), better twice that", least(*least_bytes)),
+        ),
+        PlanError::TooManyPages { most, .. } => {
+            (error.to_string(), format!("--hicache-ratio {most}"))
+        }
+        PlanError::NoRanks | PlanError::NoDevicePages { .. } | PlanError::NothingMirrored => {
+            (error.to_string(), "no --enable-hierarchical-cache".to_owned())
+        }
+    };
+    Finding { id: "HIC005", class: Class::Configuration, flag, value, reason, fix }
+}
+
+/// Whether there is room, and whether it is of use.
+fn judge(cache: &CacheSettings, plan: &HostTierPlan, findings: &mut Findings) {
+    let (flag, value) = wanted(cache);
+    if plan.pools.iter().all(|pool| pool.host_pages <= pool.device_pages) {
+        findings.add(Finding {
+            id: "HIC006",
+            class: Class::Advice,
+            flag,
+            value: value.clone(),
+            reason:
+                "the tier holds copies of the device's pages and nothing else: no request hits \
+                     more than without it"
+                    .to_owned(),
+            fix: "a ratio of 2 or more".to_owned(),
+        });
+    }
+    if plan.fits() {
+        return;
+    }
+    let short: Vec<String> = plan
+        .shortages
+        .iter()
+        .map(|short| {
+            let (wanted, room) = (Bytes(short.wanted), Bytes(short.room));
+            format!("{} has room for {room} of the {wanted} wanted there", short.limit)
+        })
+        .collect();
+    findings.add(Finding {
+        id: "HIC008",
+        class: Class::Host,
+        flag,
+        value,
+        reason: format!(
+            "the host tier takes {} ({} on each of {} ranks); {}",
+            Bytes(plan.total_bytes),
+            Bytes(plan.rank_bytes),
+            plan.nodes.iter().map(|node| node.ranks.len()).sum::<usize>(),
+            short.join("; ")
+        ),
+        fix: what_fits(flag, plan),
+    });
+}
+
+fn what_fits(flag: &str, plan: &HostTierPlan) -> String {
+    let locked = plan.shortages.iter().find(|short| short.limit == kv_cache::Limit::Locked);
+    let limit = locked.map_or_else(String::new, |short| {
+        format!(", or a limit of locked memory (ulimit -l) of {} KiB", short.wanted.div_ceil(1024))
+    });
+    let ratio = match plan.largest {
+        Largest::Ratio(ratio) => ratio,
+        Largest::Nothing | Largest::Unknown => {
+            return format!(
+                "smaller pools of the device (--kv-pool-bytes), of which the tier is a multiple\
+                 {limit}"
+            );
+        }
+    };
+    let total = (plan.unit_bytes as f64 * ratio) as u64;
+    let value = match flag {
+        "--hicache-budget" => format!("--hicache-budget {}MB", total / 1_000_000),
+        "--hicache-size" => {
+            let ranks: usize = plan.nodes.iter().map(|node| node.ranks.len()).sum();
+            format!("--hicache-size {}", (total / ranks.max(1) as u64 / 1_000_000) as f64 / 1000.0)
+        }
+        _ => format!("--hicache-ratio {}", Ratio(ratio)),
+    };
+    format!("{value}, the largest that fits ({}){limit}", Bytes(total))
+}
+
+/// Whether what is wanted in the end can be had.
+fn target(cache: &CacheSettings, input: &PlanInput, plan: &HostTierPlan, findings: &mut Findings) {
+    let Some(target) = cache.hicache_target else { return };
+    // What is less than a unit of the last decimal apart is the same.
+    let short = target.0.saturating_sub(plan.total_bytes) > plan.unit_bytes / 100;
+    let (reason, fix) = match input.ratio_within(target.0) {
+        None => (
+            format!("a tier takes {} at least, at ratio 1", Bytes(input.total_bytes(1.0))),
+            format!("--hicache-target {}", ByteSize(input.total_bytes(2.0))),
+        ),
+        Some(ratio) if short => {
+            let (flag, value) = wanted(cache);
+            let fix = match plan.largest {
+                Largest::Ratio(most) if most < ratio => format!(
+                    "--hicache-ratio {}, the largest that fits; the target would be ratio {}",
+                    Ratio(most),
+                    Ratio(ratio)
+                ),
+                Largest::Ratio(_) | Largest::Unknown => {
+                    format!("--hicache-ratio {} instead of {flag} {value}", Ratio(ratio))
+                }
+                Largest::Nothing => "a larger host".to_owned(),
+            };
+            (format!("{flag} {value} gives {}", Bytes(plan.total_bytes)), fix)
+        }
+        Some(_) => return,
+    };
+    findings.add(Finding {
+        id: "HIC009",
+        class: Class::Advice,
+        flag: "--hicache-target",
+        value: target.to_string(),
+        reason,
+        fix,
+    });
+}

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod claims;
+mod curve;
 mod hash;
 mod layout;
 mod lru;
@@ -29,6 +30,7 @@ mod plan;
 mod pool;
 mod publish;
 mod radix;
+mod retention;
 mod set;
 mod state;
 mod table;
@@ -41,6 +43,7 @@ mod replay_test;
 mod tests;
 
 pub use claims::Claims;
+pub use curve::{CANDIDATE_RATIOS, Candidate, CurveOptions, CurveWindow, HitCurve};
 pub use layout::PoolSpec;
 pub use namespace::Namespace;
 pub use plan::{
@@ -48,5 +51,6 @@ pub use plan::{
     PlanPool, PoolShare, Room, Shortage, Sizing, Want, plan_host_tier,
 };
 pub use pool::{Evictions, PoolStats};
+pub use retention::Retention;
 pub use set::{CacheOptions, CachedPrefix, PoolSet};
 pub use table::{Lookup, NoRoom, PageTable};

@@ -25,6 +25,7 @@ step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
 # The programs that tests start are built by the same command.
 export SIGHTLINE_TEST_PREBUILT=1
 step "tests and doc tests" cargo test --workspace --locked
+step "pages over S3" cargo test --package kv-store --features s3 --locked
 step "generated files" target/debug/sightline-dashboards check
 step "compose file" compose
 step "openai client" tests/openai/run.sh

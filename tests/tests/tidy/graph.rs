@@ -16,6 +16,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("node-info", &[]),
     ("admission", &["types"]),
     ("kv-cache", &["types"]),
+    ("kv-store", &["types"]),
     ("memory-pool", &["kernels", "types"]),
     ("model", &["kernels", "memory-pool", "types"]),
     ("engine", &["admission", "kv-cache", "memory-pool", "model", "types"]),

@@ -6,6 +6,7 @@
 //! be left alone until it is done (`device.rs` says how much).
 
 mod stats;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod worker;

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-use super::{CopyFailed, CopyStep, Direction, Job, Shared};
+use super::{CopyFailed, CopyStep, Direction, Job, Shared, stream};
 use crate::host::{HostLayout, Slabs, stay_on};
 
 /// Consecutive loads that are moved together, layer by layer, so that the first layers of all come
@@ -155,7 +155,7 @@ impl Shared {
         // sides have its layers side by side; the slabs stay while their guard lives and device
         // memory while `self` does. They are different maps. That nobody else writes them, and for
         // the target reads them, is the condition of `device.rs`.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+        unsafe { stream::copy(from, to, bytes) };
     }
 
     fn hook(&self, group: &[Arc<Job>], rank: usize, layer: Option<usize>) {

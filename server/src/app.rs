@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use types::Clock;
 
-use crate::cli::{Metrics, Settings};
-use crate::config::{Finding, Findings, Host, Resolved, files, ports, resolve};
+use crate::cli::{KvDtype, Metrics, Settings};
+use crate::config::{Class, Finding, Findings, Host, Resolved, files, ports, resolve};
 use crate::exit::Exit;
 use crate::http::listener::{Bound, Bounds};
 use crate::http::{Api, router};
@@ -81,6 +81,16 @@ pub struct Checked {
 /// What cannot work, with what would.
 pub fn check(settings: &Settings) -> Result<Checked, Findings> {
     let source = Source::parse(settings)?;
+    if let Some(dtype) = settings.machine.kv_dtype.filter(|dtype| *dtype != KvDtype::F32) {
+        return Err(Findings::from(Finding {
+            id: "KV003",
+            class: Class::Configuration,
+            flag: "--kv-dtype",
+            value: dtype.to_string(),
+            reason: "this server computes on the CPU, in 32 bits".to_owned(),
+            fix: "--kv-dtype f32".to_owned(),
+        }));
+    }
     let facts = source.inspect(settings)?;
     let resolved = resolve(settings, &facts, &Host::read(&node_info::Root::default()))?;
     let tokenizer = facts.tokenizer(settings)?;

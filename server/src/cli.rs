@@ -5,6 +5,7 @@
 
 mod cache;
 mod order;
+mod plan;
 mod units;
 
 use std::ffi::OsString;
@@ -12,16 +13,17 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use cache::{
     CacheSettings, GigaBytes, HugePageSize, MemLayout, NumaChoice, Ratio, SwaRetention, WritePolicy,
 };
 pub use order::{OrderSettings, PriorityOrder, Switch};
+pub use plan::{AssumeArgs, AssumedNuma, EngineArgs, KvDtype, PlanArgs};
 pub use units::{ByteSize, Span};
 
 use crate::exit::Exit;
-use crate::{app, config, health, out, plan, telemetry};
+use crate::{app, config, health, out, telemetry};
 
 /// Runs the program with `args`, the program's name first. Returns when it has ended.
 #[must_use]
@@ -33,7 +35,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
             return Exit::Configuration.into();
         }
     };
-    match Cli::try_parse_from(args) {
+    match Cli::parse_args(args) {
         Ok(cli) => cli.command.run().into(),
         Err(error) => {
             // Nobody is left to tell when the terminal is gone.
@@ -53,6 +55,19 @@ pub struct Cli {
     pub command: Command,
 }
 
+impl Cli {
+    /// Parses `args`, the program's name first.
+    ///
+    /// # Errors
+    /// What clap says of them, or the help that they ask for.
+    pub fn parse_args<T: Into<OsString> + Clone>(
+        args: impl IntoIterator<Item = T>,
+    ) -> Result<Self, clap::Error> {
+        let command = Self::command().mut_subcommand("plan", plan::without_model);
+        Self::from_arg_matches(&command.try_get_matches_from(args)?)
+    }
+}
+
 /// What the program can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -70,7 +85,7 @@ impl Command {
     fn run(self) -> Exit {
         match self {
             Self::Serve(settings) => app::run(*settings),
-            Self::Plan(args) => plan::run(&args),
+            Self::Plan(args) => crate::plan::run(&args),
             Self::Metrics => match out::line(&telemetry::reference()) {
                 Ok(()) => Exit::Ok,
                 Err(error) => Exit::of_io(&error),
@@ -78,17 +93,6 @@ impl Command {
             Self::Health(args) => health::run(&args),
         }
     }
-}
-
-/// Flags of `plan`.
-#[derive(Debug, Args)]
-pub struct PlanArgs {
-    /// The flags of `serve`.
-    #[command(flatten)]
-    pub settings: Settings,
-    /// How to print.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
 }
 
 /// How a report is printed.
@@ -358,6 +362,9 @@ pub struct MachineSettings {
     /// Ranks that compute a step together, each with threads and KV pools of its own.
     #[arg(long, default_value_t = 1, value_name = "N", env = "SIGHTLINE_TP_SIZE")]
     pub tp_size: usize,
+    /// Type of the numbers in the KV pools; this server has f32 only, `plan` computes with any.
+    #[arg(long, value_enum, value_name = "TYPE", env = "SIGHTLINE_KV_DTYPE")]
+    pub kv_dtype: Option<KvDtype>,
     /// Which kernels compute.
     #[arg(long, value_enum, default_value_t = Kernels::Detect, env = "SIGHTLINE_KERNELS")]
     pub kernels: Kernels,

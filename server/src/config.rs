@@ -47,6 +47,17 @@ pub struct Host {
     pub nodes: Vec<NodeRoom>,
     /// Bytes that may be locked; `None` where there is no limit.
     pub lockable: Option<u64>,
+    /// Where the KV pools are those of a device with memory of its own: their size.
+    pub assumed: Option<AssumedPools>,
+}
+
+/// The KV pools of a rank of a device that is not here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AssumedPools {
+    /// Tokens of the pools that keep every position.
+    pub tokens: usize,
+    /// Tokens of those that keep a window.
+    pub window_tokens: usize,
 }
 
 impl Host {
@@ -68,6 +79,7 @@ impl Host {
             numa_nodes: nodes.len(),
             nodes: nodes.iter().filter(|node| policy.permits(node.id)).map(room).collect(),
             lockable: root.lockable(),
+            assumed: None,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `sightline-server plan`: what `serve` would do with the same flags, without doing it.
 
+mod offline;
+mod shape;
 pub(crate) mod tier;
 
 use std::fmt::Write;
@@ -17,10 +19,18 @@ use crate::out;
 /// Prints every value, the pools and the memory ledger, or what is wrong.
 #[must_use]
 pub(crate) fn run(args: &PlanArgs) -> Exit {
-    let (resolved, findings) = match app::check(&args.settings) {
-        Ok(app::Checked { resolved, .. }) => {
+    let checked = if offline::wanted(args) {
+        offline::check(args).map(|resolved| (resolved, Findings::default()))
+    } else {
+        app::check(&args.settings).map(|app::Checked { resolved, .. }| {
+            let ports = ports::check(resolved.api, resolved.probes);
+            (resolved, ports)
+        })
+    };
+    let (resolved, findings) = match checked {
+        Ok((resolved, others)) => {
             let mut findings = resolved.advice.clone();
-            findings.append(ports::check(resolved.api, resolved.probes));
+            findings.append(others);
             (Some(resolved), findings)
         }
         Err(findings) => (None, findings),
@@ -138,6 +148,10 @@ fn text(resolved: Option<&Resolved>, findings: &Findings) -> String {
     if let Some(resolved) = resolved {
         tables(resolved, &mut page).expect("writing to a string cannot fail");
     }
+    if let Some(tier) = findings.tier() {
+        page.push_str(&tier::text(tier));
+        page.push('\n');
+    }
     for finding in findings.iter() {
         page.push_str(&finding.to_string());
         page.push('\n');
@@ -240,5 +254,6 @@ fn json(resolved: Option<&Resolved>, findings: &Findings) -> Value {
             })
         })
         .collect();
-    json!({"valid": !findings.has_errors(), "resolved": settled, "findings": found})
+    json!({"valid": !findings.has_errors(), "resolved": settled, "findings": found,
+        "refused_host_tier": findings.tier().map(tier::json)})
 }

@@ -47,6 +47,8 @@ pub struct Facts {
 /// What a tokenizer is built from.
 #[derive(Debug, Clone)]
 enum Text {
+    /// Nothing: the model is only planned for.
+    Absent,
     /// The files of a model folder.
     Folder(PathBuf),
     /// A vocabulary.
@@ -142,6 +144,18 @@ impl Source {
 }
 
 impl Facts {
+    /// The facts of a model whose files are elsewhere.
+    #[must_use]
+    pub(crate) const fn planned(
+        spec: ModelSpec,
+        tp_heads: Option<usize>,
+        page_multiple: usize,
+        by_ratio_only: bool,
+    ) -> Self {
+        let text = Text::Absent;
+        Self { spec, floats_per_token: 0, tp_heads, page_multiple, by_ratio_only, text }
+    }
+
     /// Builds the tokenizer and renders its chat template once, where it has one.
     ///
     /// # Errors
@@ -156,6 +170,7 @@ impl Facts {
             fix: "a model whose tokenizer is supported".to_owned(),
         };
         let built = match &self.text {
+            Text::Absent => return Err(finding("there is no tokenizer".to_owned())),
             Text::Folder(folder) => Tokenizer::from_hf_folder(folder),
             Text::Vocabulary(vocab) => Tokenizer::from_gguf(vocab),
         };

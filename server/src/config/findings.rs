@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use kv_cache::HostTierPlan;
+
 use crate::exit::Exit;
 
 /// Whose fault it is, which decides the exit code.
@@ -68,42 +70,57 @@ impl fmt::Display for Finding {
 }
 
 /// All findings of one check.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Findings(Vec<Finding>);
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Findings {
+    list: Vec<Finding>,
+    /// The host tier that does not fit, for those who print tables.
+    tier: Option<Box<HostTierPlan>>,
+}
 
 impl Findings {
     /// One more.
     pub fn add(&mut self, finding: Finding) {
-        self.0.push(finding);
+        self.list.push(finding);
     }
 
     /// Whether nothing was found.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
     /// Whether something cannot work; advice alone is none.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.0.iter().any(|finding| finding.class != Class::Advice)
+        self.list.iter().any(|finding| finding.class != Class::Advice)
+    }
+
+    /// Keeps the host tier that was found not to fit.
+    pub fn refuse_tier(&mut self, plan: HostTierPlan) {
+        self.tier = Some(Box::new(plan));
+    }
+
+    /// The host tier that does not fit, where that is what was found.
+    #[must_use]
+    pub fn tier(&self) -> Option<&HostTierPlan> {
+        self.tier.as_deref()
     }
 
     /// Adds all of `others`.
     pub fn append(&mut self, others: Self) {
-        self.0.extend(others.0);
+        self.list.extend(others.list);
     }
 
     /// The findings in the order they were made.
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
-        self.0.iter()
+        self.list.iter()
     }
 
     /// The exit code: what can only be repaired by hand comes before what a host or time may
     /// repair. `Exit::Ok` when nothing was found but advice.
     #[must_use]
     pub fn exit(&self) -> Exit {
-        let errors = self.0.iter().filter(|finding| finding.class != Class::Advice);
+        let errors = self.list.iter().filter(|finding| finding.class != Class::Advice);
         let exits = errors.map(|finding| finding.class.exit());
         exits.max_by_key(|exit| *exit == Exit::Configuration).unwrap_or(Exit::Ok)
     }
@@ -111,14 +128,14 @@ impl Findings {
 
 impl From<Finding> for Findings {
     fn from(finding: Finding) -> Self {
-        Self(vec![finding])
+        Self { list: vec![finding], tier: None }
     }
 }
 
 impl fmt::Display for Findings {
     /// One line each.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, finding) in self.0.iter().enumerate() {
+        for (index, finding) in self.list.iter().enumerate() {
             if index > 0 {
                 writeln!(f)?;
             }

@@ -263,7 +263,10 @@ fn placement(
 /// What is left for the tier once everything else in `memory` is there.
 fn room(host: &Host, memory: &Memory, ranks: &[Option<u32>], lock: bool) -> Room {
     let taken = memory.ledger.total().0;
-    let rank_pools = memory.pools.iter().fold(0, |sum: u64, pool| sum.saturating_add(pool.bytes()));
+    let rank_pools = match host.assumed {
+        Some(_) => 0,
+        None => memory.pools.iter().fold(0, |sum: u64, pool| sum.saturating_add(pool.bytes())),
+    };
     let pools = rank_pools.saturating_mul(ranks.len() as u64);
     let reserved = host.usable.map_or(0, reserve);
     let rest = taken.saturating_sub(pools).saturating_sub(reserved);
@@ -285,6 +288,15 @@ fn room(host: &Host, memory: &Memory, ranks: &[Option<u32>], lock: bool) -> Room
     }
 }
 
+/// Decimal bytes, the unit of the flags.
+fn decimal(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000 => format!("{bytes} B"),
+        1_000_000..1_000_000_000 => format!("{:.2} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
 /// A size per rank for a model whose pools have pages of different kinds.
 fn refused_size(settings: &Settings, facts: &Facts, input: &PlanInput) -> Option<Finding> {
     let size = settings.cache.hicache_size.filter(|size| size.0 > 0)?;
@@ -295,19 +307,19 @@ fn refused_size(settings: &Settings, facts: &Facts, input: &PlanInput) -> Option
     }
     let ranks = input.ranks.len() as u64;
     let total = size.0.saturating_mul(ranks);
-    let unit = Bytes(input.unit_bytes());
+    let unit = decimal(input.unit_bytes());
     let fix = match input.ratio_within(total) {
         Some(ratio) => format!(
             "--hicache-ratio {} ({ranks} ranks x {size} GB = {} at {unit} per unit of ratio), or \
              --hicache-budget {}",
             Ratio(ratio),
-            Bytes(total),
+            decimal(total),
             ByteSize(total),
         ),
         None => format!(
             "--hicache-ratio 2, which takes {}: {} would hold less than the device",
-            Bytes(input.total_bytes(2.0)),
-            Bytes(total)
+            decimal(input.total_bytes(2.0)),
+            decimal(total)
         ),
     };
     Some(Finding {
@@ -343,7 +355,7 @@ fn impossible(cache: &CacheSettings, input: &PlanInput, error: &PlanError) -> Fi
         PlanError::BelowOne { least_bytes, .. } => (
             format!(
                 "every page of the device has a copy on the host, and one of each takes {}",
-                Bytes(*least_bytes)
+                decimal(*least_bytes)
             ),
             format!("{} (as much as the device has), better twice that", least(*least_bytes)),
         ),
@@ -376,11 +388,12 @@ fn judge(cache: &CacheSettings, plan: &HostTierPlan, findings: &mut Findings) {
     if plan.fits() {
         return;
     }
+    findings.refuse_tier(plan.clone());
     let short: Vec<String> = plan
         .shortages
         .iter()
         .map(|short| {
-            let (wanted, room) = (Bytes(short.wanted), Bytes(short.room));
+            let (wanted, room) = (decimal(short.wanted), decimal(short.room));
             format!("{} has room for {room} of the {wanted} wanted there", short.limit)
         })
         .collect();
@@ -391,8 +404,8 @@ fn judge(cache: &CacheSettings, plan: &HostTierPlan, findings: &mut Findings) {
         value,
         reason: format!(
             "the host tier takes {} ({} on each of {} ranks); {}",
-            Bytes(plan.total_bytes),
-            Bytes(plan.rank_bytes),
+            decimal(plan.total_bytes),
+            decimal(plan.rank_bytes),
             plan.nodes.iter().map(|node| node.ranks.len()).sum::<usize>(),
             short.join("; ")
         ),
@@ -423,7 +436,7 @@ fn what_fits(flag: &str, plan: &HostTierPlan) -> String {
         }
         _ => format!("--hicache-ratio {}", Ratio(ratio)),
     };
-    format!("{value}, the largest that fits ({}){limit}", Bytes(total))
+    format!("{value}, the largest that fits ({}){limit}", decimal(total))
 }
 
 /// Whether what is wanted in the end can be had.
@@ -433,7 +446,7 @@ fn target(cache: &CacheSettings, input: &PlanInput, plan: &HostTierPlan, finding
     let short = target.0.saturating_sub(plan.total_bytes) > plan.unit_bytes / 100;
     let (reason, fix) = match input.ratio_within(target.0) {
         None => (
-            format!("a tier takes {} at least, at ratio 1", Bytes(input.total_bytes(1.0))),
+            format!("a tier takes {} at least, at ratio 1", decimal(input.total_bytes(1.0))),
             format!("--hicache-target {}", ByteSize(input.total_bytes(2.0))),
         ),
         Some(ratio) if short => {
@@ -449,7 +462,7 @@ fn target(cache: &CacheSettings, input: &PlanInput, plan: &HostTierPlan, finding
                 }
                 Largest::Nothing => "a larger host".to_owned(),
             };
-            (format!("{flag} {value} gives {}", Bytes(plan.total_bytes)), fix)
+            (format!("{flag} {value} gives {}", decimal(plan.total_bytes)), fix)
         }
         Some(_) => return,
     };

@@ -53,6 +53,13 @@ pub(super) fn plan(
 ) -> Memory {
     let ranks = settings.machine.tp_size.max(1) as u64;
     let mut shares = Shares::new(settings, &facts.spec);
+    if let Some(assumed) = host.assumed {
+        // Only the host tier takes this memory.
+        shares.assume(assumed, findings);
+        let bytes = Bytes(reserve(host.usable.unwrap_or_default()));
+        let rows = vec![LedgerRow { what: "reserve", bytes }];
+        return Memory { pools: shares.pools, ledger: Ledger { rows, usable: host.usable } };
+    }
     let fixed = fixed_rows(settings, facts, host);
     let taken: Bytes = fixed.iter().map(|row| row.bytes).sum();
     let left = host.usable.map(|usable| usable.saturating_sub(taken));

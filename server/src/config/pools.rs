@@ -4,6 +4,8 @@ use kv_cache::PoolSpec;
 use model::ModelSpec;
 use types::{Bytes, Pages};
 
+use super::AssumedPools;
+use super::findings::{Class, Finding, Findings};
 use crate::cli::Settings;
 
 /// One KV pool as each rank allocates it.
@@ -128,6 +130,27 @@ impl Shares {
         for pool in &mut self.pools {
             let pages = if pool.window.is_some() { window_pages } else { whole_pages };
             pool.pages = usize::try_from(pages).unwrap_or(usize::MAX);
+        }
+    }
+
+    /// The pools have so many tokens, whatever they take.
+    pub(super) fn assume(&mut self, assumed: AssumedPools, findings: &mut Findings) {
+        for pool in &mut self.pools {
+            let (flag, tokens) = match pool.window {
+                None => ("--assume-device-tokens", assumed.tokens),
+                Some(_) => ("--assume-swa-tokens", assumed.window_tokens),
+            };
+            pool.pages = tokens / pool.page_tokens.max(1);
+            if pool.pages == 0 {
+                findings.add(Finding {
+                    id: "PLAN002",
+                    class: Class::Configuration,
+                    flag,
+                    value: tokens.to_string(),
+                    reason: format!("a page of pool {} holds {}", pool.name, pool.page_tokens),
+                    fix: format!("{flag} {}, or what the engine's log says", 64 * pool.page_tokens),
+                });
+            }
         }
     }
 

@@ -16,6 +16,7 @@ fn host(usable: u64) -> Host {
         numa_nodes: 1,
         nodes: vec![NodeRoom { node: 0, bytes: usable }],
         lockable: None,
+        assumed: None,
     }
 }
 

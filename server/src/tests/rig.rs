@@ -6,7 +6,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::{Method, Request, Response, StatusCode};
-use clap::Parser;
 use http_body_util::BodyExt;
 use metric_catalog::install::Registry;
 use metric_catalog::labels::Role;
@@ -30,7 +29,7 @@ pub(crate) struct Rig {
 /// The settings of these flags of `serve`.
 pub(crate) fn settings(flags: &str) -> Settings {
     let args = ["sightline-server", "serve"].into_iter().chain(flags.split_whitespace());
-    match Cli::try_parse_from(args).expect("the flags of a test are valid").command {
+    match Cli::parse_args(args).expect("the flags of a test are valid").command {
         Command::Serve(settings) => *settings,
         Command::Plan(_) | Command::Metrics | Command::Health(_) => panic!("not serve"),
     }

@@ -1,5 +1,6 @@
 //! The serving binary from outside: exit codes, sockets, signals.
 
 mod exit_codes;
+mod plan;
 mod process;
 mod sockets;

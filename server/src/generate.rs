@@ -85,7 +85,7 @@ impl Generation {
     /// Hands all choices to the engine, or none.
     ///
     /// # Errors
-    /// The engine takes nothing any more.
+    /// The engine takes nothing any more, or not all of them now.
     pub fn start(
         engine: &Handle,
         tokenizer: &Arc<Tokenizer>,
@@ -126,13 +126,9 @@ impl Generation {
                 tokenized: common.tokenized,
             });
         }
-        let mut running = Running { engine: engine.clone(), ids: Vec::new(), open: 0 };
-        for submission in submissions {
-            let id = submission.id;
-            engine.submit(submission).map_err(|refused| refused.error)?;
-            running.ids.push(id);
-            running.open += 1;
-        }
+        let ids: Vec<_> = submissions.iter().map(|submission| submission.id).collect();
+        engine.submit_all(submissions).map_err(|refused| refused.error)?;
+        let running = Running { engine: engine.clone(), open: ids.len(), ids };
         Ok(Self { events, running })
     }
 

@@ -14,8 +14,8 @@ use crate::submission::Submission;
 /// Why a submission was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// Too many submissions came in during one step.
-    #[error("{limit} requests came in during one step, which is the limit; try again")]
+    /// With these, too many submissions would have come in during one step.
+    #[error("more than {limit} requests came in during one step, which is the limit; try again")]
     Busy {
         /// `EngineConfig::max_submissions`.
         limit: usize,
@@ -47,13 +47,13 @@ pub enum SubmitError {
     Unhealthy,
 }
 
-/// A refused submission; its sink hears nothing.
+/// Submissions that were refused together; their sinks hear nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct SubmitRefused {
     /// What was not accepted.
-    pub submission: Box<Submission>,
-    /// Why.
+    pub submissions: Vec<Submission>,
+    /// Why: the first reason found.
     pub error: SubmitError,
 }
 
@@ -113,12 +113,21 @@ impl Handle {
     /// # Errors
     /// [`SubmitRefused`] gives the submission back, its permit included.
     pub fn submit(&self, submission: Submission) -> Result<(), SubmitRefused> {
-        let submission = Box::new(submission);
-        if let Err(error) = self.check(&submission) {
-            return Err(SubmitRefused { submission, error });
+        self.submit_all(vec![submission])
+    }
+
+    /// Hands over all of these requests, as the choices of one response, or none. From here on
+    /// each of their sinks hears exactly one end.
+    ///
+    /// # Errors
+    /// [`SubmitRefused`] gives all submissions back, their permits included. More at once than
+    /// [`EngineConfig::max_submissions`](crate::EngineConfig::max_submissions) are never accepted.
+    pub fn submit_all(&self, submissions: Vec<Submission>) -> Result<(), SubmitRefused> {
+        if let Some(error) = submissions.iter().find_map(|one| self.check(one).err()) {
+            return Err(SubmitRefused { submissions, error });
         }
-        let refused = |(submission, error)| SubmitRefused { submission, error };
-        self.owner.mailbox.submit(submission).map_err(refused)
+        let refused = |(submissions, error)| SubmitRefused { submissions, error };
+        self.owner.mailbox.submit_all(submissions).map_err(refused)
     }
 
     /// Ends a request within one step, wherever it is; nothing happens when it has ended.

@@ -4,6 +4,7 @@
 //! request, so an abort is never lost to a full queue and never blocks its sender.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,31 @@ struct State {
     closed: Option<SubmitError>,
 }
 
+impl State {
+    /// Names all of `submissions` live, or none.
+    fn admit(&mut self, submissions: &[Submission], capacity: usize) -> Result<(), SubmitError> {
+        if let Some(closed) = &self.closed {
+            return Err(closed.clone());
+        }
+        if self.submissions + submissions.len() > capacity {
+            return Err(SubmitError::Busy { limit: capacity });
+        }
+        for (index, submission) in submissions.iter().enumerate() {
+            match self.live.entry(submission.id) {
+                Entry::Vacant(place) => place.insert(false),
+                Entry::Occupied(_) => {
+                    for before in &submissions[..index] {
+                        self.live.remove(&before.id);
+                    }
+                    return Err(SubmitError::Duplicate);
+                }
+            };
+        }
+        self.submissions += submissions.len();
+        Ok(())
+    }
+}
+
 /// Shared by every handle and the engine's thread.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
@@ -39,24 +65,17 @@ impl Mailbox {
         Self { capacity, state: Mutex::new(state), wake: Condvar::new() }
     }
 
-    /// Accepts a submission, or gives it back with the reason.
-    pub(crate) fn submit(
+    /// Accepts all of these submissions, or gives all back with the reason.
+    pub(crate) fn submit_all(
         &self,
-        submission: Box<Submission>,
-    ) -> Result<(), (Box<Submission>, SubmitError)> {
+        submissions: Vec<Submission>,
+    ) -> Result<(), (Vec<Submission>, SubmitError)> {
         let mut state = self.lock();
-        if let Some(closed) = state.closed.clone() {
-            return Err((submission, closed));
+        if let Err(error) = state.admit(&submissions, self.capacity) {
+            return Err((submissions, error));
         }
-        if state.submissions >= self.capacity {
-            return Err((submission, SubmitError::Busy { limit: self.capacity }));
-        }
-        if state.live.contains_key(&submission.id) {
-            return Err((submission, SubmitError::Duplicate));
-        }
-        state.live.insert(submission.id, false);
-        state.submissions += 1;
-        state.events.push(Event::Submit(submission));
+        let events = submissions.into_iter().map(|submission| Event::Submit(Box::new(submission)));
+        state.events.extend(events);
         drop(state);
         self.wake.notify_one();
         Ok(())

@@ -16,6 +16,7 @@ use crate::{
 };
 
 mod scores;
+mod together;
 
 /// Far longer than anything here takes; a hang fails instead of blocking.
 const PATIENCE: Duration = Duration::from_secs(60);

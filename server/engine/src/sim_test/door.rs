@@ -91,36 +91,44 @@ impl World {
         }
     }
 
-    /// A tokenised prompt is handed to the engine.
-    pub(super) fn submit(&mut self, (permit, mut wish, arrived): Held) {
-        let Some(handle) = &self.handle else {
-            self.door.left += 1;
+    /// Tokenised prompts are handed to the engine together, as the choices of one response.
+    pub(super) fn submit(&mut self, together: Vec<Held>) {
+        let Some(handle) = self.handle.clone() else {
+            self.door.left += together.len() as u64;
             return;
         };
-        if self.dice.chance(10) {
-            wish.max_tokens = handle.max_request_tokens();
-        }
-        let id = RequestId(self.next_id);
-        self.ranks.insert(id, permit.rank());
-        if self.dice.chance(300)
-            && let Some(refusal) = permit.evicted()
-        {
-            // As one that learns it before it is handed over.
-            self.coverage.count(&format!("refused: {}", refusal.reason.as_str()), 1);
-            self.door.admitted += 1;
-            self.door.evicted += 1;
-            return;
-        }
-        let submission = self.submission(id, permit, &wish, arrived);
-        match handle.submit(submission) {
-            Ok(()) => {
-                self.next_id += 1;
+        let mut submissions = Vec::new();
+        let mut wishes = Vec::new();
+        for (permit, mut wish, arrived) in together {
+            if self.dice.chance(10) {
+                wish.max_tokens = handle.max_request_tokens();
+            }
+            if self.dice.chance(300)
+                && let Some(refusal) = permit.evicted()
+            {
+                // As one that learns it before it is handed over.
+                self.coverage.count(&format!("refused: {}", refusal.reason.as_str()), 1);
                 self.door.admitted += 1;
-                self.accepted.insert(id, wish);
-                if self.dice.chance(self.conditions.aborts) {
-                    let reasons = [AbortReason::ClientGone, AbortReason::SlowClient];
-                    let turn = self.turns + self.dice.within(0..=60);
-                    self.aborts.push((turn, id, self.dice.pick(&reasons)));
+                self.door.evicted += 1;
+                continue;
+            }
+            let id = RequestId(self.next_id + wishes.len() as u64);
+            self.ranks.insert(id, permit.rank());
+            submissions.push(self.submission(id, permit, &wish, arrived));
+            wishes.push((id, wish));
+        }
+        let count = submissions.len() as u64;
+        match handle.submit_all(submissions) {
+            Ok(()) => {
+                self.next_id += count;
+                self.door.admitted += count;
+                for (id, wish) in wishes {
+                    self.accepted.insert(id, wish);
+                    if self.dice.chance(self.conditions.aborts) {
+                        let reasons = [AbortReason::ClientGone, AbortReason::SlowClient];
+                        let turn = self.turns + self.dice.within(0..=60);
+                        self.aborts.push((turn, id, self.dice.pick(&reasons)));
+                    }
                 }
             }
             Err(refused) => {
@@ -132,8 +140,9 @@ impl World {
                     | SubmitError::Draining
                     | SubmitError::Unhealthy => "refused: otherwise",
                 };
-                self.door.refused += 1;
+                self.door.refused += count;
                 self.coverage.count(what, 1);
+                self.coverage.count("refused together", u64::from(count > 1));
             }
         }
     }

@@ -90,7 +90,7 @@ fn fail(world: &mut World, why: &str) -> Result<(), String> {
 
 fn submit_held(world: &mut World) {
     for held in std::mem::take(&mut world.held) {
-        world.submit(held);
+        world.submit(vec![held]);
     }
 }
 

@@ -159,6 +159,7 @@ impl Coverage {
             "ended: priority_evicted",
             "ended: queue_timeout",
             "refused: busy",
+            "refused together",
             "refused: too long",
             "left before submission",
             "preemptions",

@@ -146,12 +146,13 @@ impl World {
                 self.come(wish);
             }
         }
-        for _ in 0..self.held.len() {
-            if self.dice.chance(600) {
+        while !self.held.is_empty() && self.dice.chance(600) {
+            let mut together = Vec::new();
+            for _ in 0..self.dice.size(1..=self.held.len().min(3)) {
                 let pick = self.dice.size(0..=self.held.len() - 1);
-                let held = self.held.swap_remove(pick);
-                self.submit(held);
+                together.push(self.held.swap_remove(pick));
             }
+            self.submit(together);
         }
         let due = self.turns;
         for (turn, id, reason) in std::mem::take(&mut self.aborts) {

@@ -10,6 +10,8 @@
 //!
 //! - [`KvStore`] reads, writes and bounds; [`StoreUrl`] says where; [`backend::Backend`] is the
 //!   seam to whatever keeps bytes by name.
+//! - [`StorageTier`] is a store for a thread that must not wait: backups out of host memory and
+//!   fetches into it, on a thread of their own.
 //! - [`Prefetch`] decides, given the time, whether a request still waits for its pages.
 //!
 //! What it never does: know a page id, a request or an engine; judge errors of a backend (they are
@@ -23,6 +25,7 @@ mod object;
 mod prefetch;
 mod stats;
 mod store;
+mod tier;
 mod url;
 mod write;
 
@@ -31,4 +34,5 @@ pub use object::{Page, Part};
 pub use prefetch::{Prefetch, PrefetchPolicy, PrefetchStep, PrefetchTimeout};
 pub use stats::{DropReason, Miss, StoreStats};
 pub use store::{KvStore, NotQueued, OpenError, StoreOptions};
+pub use tier::{Fetch, HostPages, StorageTier, TierBusy, TierPage, TierPlace};
 pub use url::{Credentials, StoreUrl, UrlError};

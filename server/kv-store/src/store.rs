@@ -86,6 +86,9 @@ pub enum OpenError {
     /// `s3://` without credentials.
     #[error("{0}: credentials are missing: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")]
     NoCredentials(String),
+    /// The thread of a [`crate::StorageTier`] did not start.
+    #[error("the thread of the store did not start: {0}")]
+    Thread(#[source] std::io::Error),
     /// The backend could not be set up, or refused to write, read or delete a test object.
     #[error("{url}: cannot {what}: {reason}")]
     Backend {

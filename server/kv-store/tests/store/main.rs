@@ -8,6 +8,7 @@ mod faults;
 mod folder;
 #[cfg(feature = "s3")]
 mod s3;
+mod tier;
 
 use bytes::Bytes;
 use kv_store::backend::{Backend, MemoryBackend};

@@ -1,0 +1,365 @@
+//! A store as the engine sees it: calls that never wait, and a thread that does the work.
+//!
+//! ```text
+//!   engine's thread                      thread "kv-store"
+//!   backup(pages) ── bounded queue ──>   copies each page out, queues it in the store
+//!   backups_done  <──────────────────    ids: their host pages may be reused
+//!   fetch(pages)  ── bounded queue ──>   reads pages in order, some at once, into host memory
+//!   Fetch::step(now), Fetch::stop()      each under the lock of its fetch
+//! ```
+
+use crate::key::PageHash;
+use crate::object::{Page, Part};
+use crate::prefetch::{Prefetch, PrefetchPolicy, PrefetchStep};
+use crate::stats::StoreStats;
+use crate::store::{KvStore, OpenError, StoreOptions};
+use crate::url::StoreUrl;
+use crate::{Scope, backend::Backend};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+use types::{PageId, PoolId, Time, TokenId, Tokens};
+
+/// Orders that wait for the thread; more are refused.
+const ORDERS: usize = 1024;
+/// How many pages one fetch reads at once. The store bounds all of them together.
+const READS_AHEAD: usize = 4;
+
+/// Host memory by parts of the store's scope. Called on the store's thread.
+pub trait HostPages: Send + Sync + 'static {
+    /// The index pool whose page ids a part of the scope has.
+    fn pool(&self, part: usize) -> PoolId;
+
+    /// Copies a page of a part out; `to` has the part's bytes.
+    fn read(&self, part: usize, page: PageId, to: &mut [u8]);
+
+    /// Overwrites a page of a part.
+    fn write(&self, part: usize, page: PageId, from: &[u8]);
+}
+
+/// A page of a prefix: what it is, and its host pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierPage {
+    /// Names it.
+    pub hash: PageHash,
+    /// Its own tokens.
+    pub tokens: Vec<TokenId>,
+    /// Its host page in each index pool that has one. A backup stores the parts of these pools; a
+    /// fetch is content with nothing less than them.
+    pub places: Vec<(PoolId, PageId)>,
+}
+
+/// The queue of orders is full; nothing was done.
+#[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
+#[error("the storage tier has {ORDERS} orders already")]
+pub struct TierBusy;
+
+enum Order {
+    Backup { id: u64, pages: Vec<TierPage> },
+    Fetch { pages: Vec<TierPage>, shared: Arc<Shared> },
+    Close { limit: Duration, done: oneshot::Sender<()> },
+}
+
+/// What the two sides of a fetch share. The thread holds the lock while it copies a page, so that
+/// none is written once the other side stopped.
+#[derive(Debug, Default)]
+struct Progress {
+    pages: usize,
+    ended: bool,
+    stopped: bool,
+}
+
+type Shared = Mutex<Progress>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is whole after every statement.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A store with its thread. Dropping it ends the thread after what is queued, or after 1 s.
+pub struct StorageTier {
+    orders: mpsc::Sender<Order>,
+    backups_done: Arc<Mutex<Vec<u64>>>,
+    store: KvStore,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for StorageTier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StorageTier").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// Where a tier's store is.
+#[derive(Clone)]
+pub enum TierPlace {
+    /// At an address.
+    Url(StoreUrl),
+    /// On this backend; the text names it in errors.
+    Backend(Arc<dyn Backend>, String),
+}
+
+impl StorageTier {
+    /// Opens the store on a thread of its own; returns when it is open. `progress` is called, on
+    /// that thread, when a backup is done or pages of a fetch have arrived: it should wake whoever
+    /// asks for them, and be quick.
+    ///
+    /// # Errors
+    /// As [`KvStore::open`]; or that the thread did not start.
+    pub fn open(
+        place: TierPlace,
+        scope: Scope,
+        options: StoreOptions,
+        host: Arc<dyn HostPages>,
+        progress: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Self, OpenError> {
+        let (orders, receiver) = mpsc::channel(ORDERS);
+        let (opened, store) = std::sync::mpsc::sync_channel(1);
+        let backups_done = Arc::<Mutex<Vec<u64>>>::default();
+        let done = Arc::clone(&backups_done);
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = match runtime {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(opened.send(Err(OpenError::Thread(error)))),
+            };
+            runtime.block_on(async move {
+                let store = match place {
+                    TierPlace::Url(url) => KvStore::open(&url, scope, options).await,
+                    TierPlace::Backend(backend, name) => {
+                        KvStore::with_backend(backend, &name, scope, options).await
+                    }
+                };
+                let Ok(store) = store.map_err(|error| drop(opened.send(Err(error)))) else {
+                    return;
+                };
+                // The other side waits for it.
+                drop(opened.send(Ok(store.clone())));
+                let worker = Arc::new(Worker { store, host, progress, done });
+                worker.run(receiver).await;
+            });
+            // An operation of the backend that hangs in the system must not keep the process.
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        };
+        let thread = std::thread::Builder::new().name("kv-store".to_owned()).spawn(run);
+        let thread = thread.map_err(OpenError::Thread)?;
+        let store = store.recv().map_err(|_| {
+            OpenError::Thread(std::io::Error::other("it ended before the store was open"))
+        })??;
+        Ok(Self { orders, backups_done, store, thread: Some(thread) })
+    }
+
+    /// Queues pages to be kept. Their host pages must not change until [`Self::backups_done`] has
+    /// given `id`. Pages the store has no room for are dropped there, and counted.
+    ///
+    /// # Errors
+    /// The queue is full; `id` will not come.
+    pub fn backup(&self, id: u64, pages: Vec<TierPage>) -> Result<(), TierBusy> {
+        self.orders.try_send(Order::Backup { id, pages }).map_err(|_| TierBusy)
+    }
+
+    /// Adds the ids of backups whose host pages are free to change, in order.
+    pub fn backups_done(&self, ids: &mut Vec<u64>) {
+        ids.append(&mut lock(&self.backups_done));
+    }
+
+    /// Begins to read `pages`, which follow one another, each of `page_tokens` tokens, into their
+    /// host pages.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn fetch(
+        &self,
+        policy: PrefetchPolicy,
+        now: Time,
+        pages: Vec<TierPage>,
+    ) -> Result<Fetch, TierBusy> {
+        let page_tokens = u64::from(self.store.scope().page_tokens);
+        let asked = Tokens(pages.len() as u64 * page_tokens);
+        let shared = Arc::<Shared>::default();
+        let order = Order::Fetch { pages, shared: Arc::clone(&shared) };
+        self.orders.try_send(order).map_err(|_| TierBusy)?;
+        Ok(Fetch { shared, page_tokens, prefetch: Prefetch::new(policy, now, asked) })
+    }
+
+    /// What the store did and holds.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        self.store.stats()
+    }
+
+    /// Takes no more orders, waits up to `limit` for backups, and ends the thread.
+    pub fn close(mut self, limit: Duration) {
+        self.end(limit);
+    }
+
+    fn end(&mut self, limit: Duration) {
+        let Some(thread) = self.thread.take() else { return };
+        let (done, closed) = oneshot::channel();
+        // Full: the thread works through the queue first, and this waits for a place in it.
+        if self.orders.blocking_send(Order::Close { limit, done }).is_ok() {
+            drop(closed.blocking_recv());
+        }
+        // A panic there was reported by the thread itself.
+        drop(thread.join());
+    }
+}
+
+impl Drop for StorageTier {
+    fn drop(&mut self) {
+        self.end(Duration::from_secs(1));
+    }
+}
+
+/// Pages on their way to host memory, for one request. Dropped, it stops.
+#[derive(Debug)]
+pub struct Fetch {
+    shared: Arc<Shared>,
+    page_tokens: u64,
+    prefetch: Prefetch,
+}
+
+impl Fetch {
+    /// What the request does when it could be scheduled `now`. After [`PrefetchStep::Stop`], call
+    /// [`Fetch::stop`], which says how many pages there are then.
+    pub fn step(&mut self, now: Time) -> PrefetchStep {
+        let (pages, ended) = {
+            let progress = lock(&self.shared);
+            (progress.pages, progress.ended)
+        };
+        self.prefetch.arrived(Tokens(pages as u64 * self.page_tokens));
+        if ended {
+            self.prefetch.ended();
+        }
+        self.prefetch.step(now)
+    }
+
+    /// How many leading pages are in their host pages.
+    #[must_use]
+    pub fn there(&self) -> usize {
+        lock(&self.shared).pages
+    }
+
+    /// Ends it and says how many leading pages are in their host pages. When this returns, nothing
+    /// is written to any of the host pages any more.
+    #[must_use]
+    pub fn stop(self) -> usize {
+        let mut progress = lock(&self.shared);
+        progress.stopped = true;
+        progress.pages
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        lock(&self.shared).stopped = true;
+    }
+}
+
+/// The thread's side.
+struct Worker {
+    store: KvStore,
+    host: Arc<dyn HostPages>,
+    progress: Box<dyn Fn() + Send + Sync>,
+    done: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Worker {
+    async fn run(self: Arc<Self>, mut orders: mpsc::Receiver<Order>) {
+        let fetches = TaskTracker::new();
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Backup { id, pages } => {
+                    for page in pages {
+                        self.backup(page);
+                        // Reads that are under way go on between two copies.
+                        tokio::task::yield_now().await;
+                    }
+                    lock(&self.done).push(id);
+                    (self.progress)();
+                }
+                Order::Fetch { pages, shared } => {
+                    let worker = Arc::clone(&self);
+                    fetches.spawn(async move { worker.fetch(pages, &shared).await });
+                }
+                Order::Close { limit, done } => {
+                    self.store.close(limit).await;
+                    // Whoever waits for it may be gone.
+                    done.send(()).ok();
+                    // The runtime drops the fetches that are left.
+                    return;
+                }
+            }
+        }
+    }
+
+    fn backup(&self, page: TierPage) {
+        let mut parts = Vec::new();
+        for (part, shape) in self.store.scope().parts.iter().enumerate() {
+            let pool = self.host.pool(part);
+            let Some((_, place)) = page.places.iter().find(|(of, _)| *of == pool) else { continue };
+            let mut bytes = vec![0; usize::try_from(shape.bytes).expect("checked by the scope")];
+            self.host.read(part, *place, &mut bytes);
+            parts.push(Part { part, bytes: bytes.into() });
+        }
+        assert!(!parts.is_empty(), "a page has a place in a pool of the scope");
+        // A page that finds the queue full is counted there.
+        self.store.put(page.hash, page.tokens, Page { parts }).ok();
+    }
+
+    /// Reads pages in order until one is missing or the other side stopped.
+    async fn fetch(&self, pages: Vec<TierPage>, shared: &Shared) {
+        let mut pages = pages.into_iter();
+        let mut reading = VecDeque::new();
+        let tasks = TaskTracker::new();
+        loop {
+            while reading.len() < READS_AHEAD {
+                let Some(page) = pages.next() else { break };
+                let store = self.store.clone();
+                reading.push_back(tasks.spawn(async move {
+                    let read = store.get(&page.hash, &page.tokens).await;
+                    (page, read)
+                }));
+            }
+            let Some(next) = reading.pop_front() else { break };
+            let Ok((page, Ok(content))) = next.await else { break };
+            if lock(shared).stopped || !self.arrived(&page, &content, shared) {
+                break;
+            }
+            (self.progress)();
+        }
+        for read in reading {
+            read.abort();
+        }
+        lock(shared).ended = true;
+        (self.progress)();
+    }
+
+    /// Copies a page into host memory; false where the other side stopped, or the object lacks a
+    /// part that the page has a place for.
+    fn arrived(&self, page: &TierPage, content: &Page, shared: &Shared) -> bool {
+        let place = |part: usize| {
+            let pool = self.host.pool(part);
+            page.places.iter().find(|(of, _)| *of == pool).map(|(_, place)| *place)
+        };
+        let there = |part: usize| content.parts.iter().any(|other| other.part == part);
+        let all = 0..self.store.scope().parts.len();
+        if !all.into_iter().all(|part| place(part).is_none() || there(part)) {
+            return false;
+        }
+        let mut progress = lock(shared);
+        if progress.stopped {
+            return false;
+        }
+        for part in &content.parts {
+            if let Some(place) = place(part.part) {
+                self.host.write(part.part, place, &part.bytes);
+            }
+        }
+        progress.pages += 1;
+        true
+    }
+}

@@ -1,0 +1,263 @@
+//! The store as an engine sees it: host memory out and in, without waiting.
+
+use crate::{OBJECT, options, scope};
+use bytes::Bytes;
+use kv_store::backend::{Backend, Fault, MemoryBackend, Operation};
+use kv_store::{
+    DropReason, Fetch, HostPages, Miss, PageHash, PrefetchPolicy, PrefetchStep, StorageTier,
+    TierBusy, TierPage, TierPlace,
+};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use types::{PageId, PoolId, Time, TokenId, Tokens};
+
+const FULL: PoolId = PoolId(0);
+const WINDOW: PoolId = PoolId(1);
+const HOST_PAGES: usize = 32;
+
+/// Host memory of the scope's three parts.
+struct Host {
+    parts: Vec<Mutex<Vec<u8>>>,
+    /// Reads wait for one message each, where there is one.
+    hold: Mutex<Option<Receiver<()>>>,
+}
+
+impl Host {
+    fn new() -> Arc<Self> {
+        let part = |bytes: u64| Mutex::new(vec![0; HOST_PAGES * bytes as usize]);
+        let parts = scope().parts.iter().map(|shape| part(shape.bytes)).collect();
+        Arc::new(Self { parts, hold: Mutex::default() })
+    }
+
+    fn page(&self, part: usize, page: u32) -> Vec<u8> {
+        let bytes = scope().parts[part].bytes as usize;
+        self.parts[part].lock().expect("well")[page as usize * bytes..][..bytes].to_vec()
+    }
+
+    fn fill(&self, part: usize, page: u32, value: u8) {
+        self.write(part, PageId(page), &vec![value; scope().parts[part].bytes as usize]);
+    }
+}
+
+impl HostPages for Host {
+    fn pool(&self, part: usize) -> PoolId {
+        if part == 2 { WINDOW } else { FULL }
+    }
+
+    fn read(&self, part: usize, page: PageId, to: &mut [u8]) {
+        if let Some(hold) = &*self.hold.lock().expect("well") {
+            hold.recv().expect("the test is there");
+        }
+        to.copy_from_slice(&self.page(part, page.0));
+    }
+
+    fn write(&self, part: usize, page: PageId, from: &[u8]) {
+        let at = page.index() * from.len();
+        self.parts[part].lock().expect("well")[at..][..from.len()].copy_from_slice(from);
+    }
+}
+
+/// A tier, and a message for every progress.
+struct Rig {
+    tier: StorageTier,
+    host: Arc<Host>,
+    progress: Receiver<()>,
+}
+
+fn place(backend: &Arc<MemoryBackend>) -> TierPlace {
+    let backend: Arc<dyn Backend> = Arc::<MemoryBackend>::clone(backend);
+    TierPlace::Backend(backend, "memory".to_owned())
+}
+
+fn rig(place: TierPlace) -> Rig {
+    let host = Host::new();
+    let (send, progress) = sync_channel(4096);
+    let wake = Box::new(move || send.try_send(()).unwrap_or_default());
+    let pages: Arc<dyn HostPages> = Arc::<Host>::clone(&host);
+    let tier = StorageTier::open(place, scope(), options(64), pages, wake).expect("it opens");
+    Rig { tier, host, progress }
+}
+
+/// A prefix of `pages` pages whose host pages begin at `first`; the last has a window page.
+fn prefix(pages: u32, first: u32) -> Vec<TierPage> {
+    let tokens: Vec<TokenId> = (0..pages * 4).map(TokenId).collect();
+    let hashes = PageHash::pages(b"", &tokens, 4);
+    let page = |(number, hash): (u32, PageHash)| TierPage {
+        hash,
+        tokens: tokens[number as usize * 4..][..4].to_vec(),
+        places: if number + 1 == pages {
+            vec![(FULL, PageId(first + number)), (WINDOW, PageId(first))]
+        } else {
+            vec![(FULL, PageId(first + number))]
+        },
+    };
+    (0..).zip(hashes).map(page).collect()
+}
+
+impl Rig {
+    /// Keeps a prefix of `pages` pages from host page 0 on, with recognisable bytes.
+    fn keep(&self, pages: u32) {
+        for page in 0..pages {
+            self.host.fill(0, page, page as u8 + 1);
+            self.host.fill(1, page, page as u8 + 101);
+        }
+        self.host.fill(2, 0, 77);
+        self.tier.backup(9, prefix(pages, 0)).expect("room");
+        let mut ids = Vec::new();
+        self.until(|rig| {
+            rig.tier.backups_done(&mut ids);
+            !ids.is_empty()
+        });
+        assert_eq!(ids, [9]);
+    }
+
+    /// Waits for a condition, looking again at every progress.
+    fn until(&self, mut holds: impl FnMut(&Self) -> bool) {
+        while !holds(self) {
+            self.progress.recv().expect("the thread runs");
+        }
+    }
+
+    fn fetch(&self, policy: PrefetchPolicy, pages: Vec<TierPage>) -> Fetch {
+        self.tier.fetch(policy, Time::ZERO, pages).expect("room")
+    }
+
+    /// Waits until a fetch has stopped by itself, and says how many pages there are.
+    fn all(&self, pages: Vec<TierPage>) -> usize {
+        let mut fetch = self.fetch(PrefetchPolicy::WaitComplete, pages);
+        self.until(|_| matches!(fetch.step(Time::ZERO), PrefetchStep::Stop { .. }));
+        fetch.stop()
+    }
+
+    /// The pages from host page `first` on are those that `keep` kept.
+    fn check(&self, pages: u32, first: u32) {
+        for page in 0..pages {
+            assert_eq!(self.host.page(0, first + page), vec![page as u8 + 1; 400], "page {page}");
+            assert_eq!(self.host.page(1, first + page), vec![page as u8 + 101; 400]);
+        }
+    }
+}
+
+#[test]
+fn what_was_kept_is_fetched_by_the_next_process() {
+    let backend = Arc::new(MemoryBackend::default());
+    let first = rig(place(&backend));
+    first.keep(6);
+    first.tier.close(Duration::from_secs(60));
+    assert_eq!(backend.paths().len(), 6, "what was queued was written");
+
+    let second = rig(place(&backend));
+    assert_eq!(second.all(prefix(6, 10)), 6);
+    second.check(6, 10);
+    assert_eq!(second.host.page(2, 10), vec![77; 100], "the window page of the last");
+    let stats = second.tier.stats();
+    assert_eq!((stats.hits, stats.misses.iter().sum::<u64>()), (6, 0));
+    assert_eq!(stats.read_bytes, 6 * OBJECT + 12 + 3 + 100);
+}
+
+#[test]
+fn a_fetch_ends_before_the_first_page_that_is_not_there_whole() {
+    let backend = Arc::new(MemoryBackend::default());
+    let rig = rig(place(&backend));
+    rig.keep(4);
+    // Of a longer prefix the first four pages are the same; a window page too many is no harm.
+    assert_eq!(rig.all(prefix(8, 10)), 4);
+    rig.check(4, 10);
+    assert_eq!(rig.host.page(0, 14), vec![0; 400], "nothing is written behind");
+    assert!(rig.tier.stats().misses_by(Miss::Absent) > 0);
+
+    // A page that lacks a part the caller needs: the third has no window part.
+    assert_eq!(rig.all(prefix(3, 20)), 2);
+
+    let tokens: Vec<TokenId> = (0..8).map(TokenId).collect();
+    let second = PageHash::pages(b"", &tokens, 4)[1];
+    let name: String = second.0[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = backend.paths().into_iter().find(|path| path.ends_with(&name)).expect("kept");
+    backend.replace(&path, Bytes::from_static(b"SLKVPAGE, but broken"));
+    assert_eq!(rig.all(prefix(4, 20)), 1);
+    assert_eq!(rig.tier.stats().misses_by(Miss::Truncated), 1);
+    assert_eq!(rig.tier.stats().broken_deleted, 1);
+}
+
+#[test]
+fn nothing_is_written_after_a_stop() {
+    let backend = Arc::new(MemoryBackend::default());
+    let rig = rig(place(&backend));
+    rig.keep(6);
+    // Two reads go through, the others wait.
+    (0..6).for_each(|_| backend.inject(Operation::Read, Fault::Hold));
+    backend.release(2);
+    let mut fetch = rig.fetch(PrefetchPolicy::WaitComplete, prefix(6, 10));
+    rig.until(|_| fetch.there() == 2);
+    assert_eq!(fetch.step(Time::ZERO), PrefetchStep::Wait { until: None });
+    assert_eq!(fetch.stop(), 2);
+    backend.release(4);
+    // Another fetch goes through the thread after the held reads were let go.
+    assert_eq!(rig.all(prefix(6, 20)), 6);
+    rig.check(2, 10);
+    for page in 12..16 {
+        assert_eq!(rig.host.page(0, page), vec![0; 400], "host page {page} is not ours any more");
+    }
+}
+
+#[test]
+fn the_policy_decides_who_waits() {
+    let backend = Arc::new(MemoryBackend::default());
+    let rig = rig(place(&backend));
+    rig.keep(2);
+    backend.inject(Operation::Read, Fault::Hold);
+    backend.inject(Operation::Read, Fault::Hold);
+    let mut fetch = rig.fetch(PrefetchPolicy::BestEffort, prefix(2, 10));
+    let none = PrefetchStep::Stop { tokens: Tokens(0), complete: false };
+    assert_eq!(fetch.step(Time::ZERO), none);
+    drop(fetch);
+    let timeout = kv_store::PrefetchTimeout::default();
+    let mut fetch = rig.fetch(PrefetchPolicy::Timeout(timeout), prefix(2, 10));
+    let late = Time::ZERO + timeout.max;
+    assert!(matches!(fetch.step(Time::ZERO), PrefetchStep::Wait { until: Some(_) }));
+    assert!(matches!(fetch.step(late), PrefetchStep::Stop { .. }));
+    backend.release(2);
+}
+
+#[test]
+fn a_full_queue_is_said_and_not_waited_for() {
+    let rig = rig(place(&Arc::default()));
+    let (go, hold) = sync_channel(0);
+    *rig.host.hold.lock().expect("well") = Some(hold);
+    let mut queued = 0_u64;
+    // The thread takes one order and waits in it; the queue fills behind.
+    let busy = loop {
+        match rig.tier.backup(queued, prefix(1, 0)) {
+            Ok(()) => queued += 1,
+            Err(busy) => break busy,
+        }
+        assert!(queued < 5000, "it has a bound");
+    };
+    assert_eq!(busy, TierBusy);
+    assert_eq!(
+        rig.tier.fetch(PrefetchPolicy::BestEffort, Time::ZERO, prefix(1, 0)).err(),
+        Some(busy)
+    );
+    // The sender goes: reads go on without waiting.
+    let free = std::thread::spawn(move || while go.send(()).is_ok() {});
+    let mut ids = Vec::new();
+    rig.until(|rig| {
+        rig.tier.backups_done(&mut ids);
+        ids.len() as u64 == queued
+    });
+    assert!(ids.is_sorted() && ids.len() as u64 == queued);
+    *rig.host.hold.lock().expect("well") = None;
+    free.join().expect("it ends with the receiver");
+    assert_eq!(rig.tier.stats().drops_by(DropReason::Closed), 0);
+}
+
+#[test]
+fn a_store_that_does_not_open_is_an_error_of_the_tier() {
+    let backend = Arc::new(MemoryBackend::default());
+    backend.inject(Operation::Write, Fault::Fail);
+    let pages: Arc<dyn HostPages> = Host::new();
+    let opened = StorageTier::open(place(&backend), scope(), options(64), pages, Box::new(|| ()));
+    let text = opened.expect_err("refused").to_string();
+    assert_eq!(text, "memory: cannot write: Write was to fail");
+}

@@ -2,7 +2,7 @@
 //!
 //! Workers spin briefly for the next job and then sleep, so a decode step of many short loops pays
 //! microseconds per loop and an idle pool uses no CPU. Running a job allocates nothing.
-//! This is no task scheduler: one job runs at a time and jobs do not nest.
+//! This is no task scheduler: one job runs at a time and jobs do not nest, except in another pool.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -25,7 +25,8 @@ const SPINS_PER_YIELD: u32 = 64;
 type Job<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 thread_local! {
-    static IN_JOB: Cell<bool> = const { Cell::new(false) };
+    /// The address of the pool whose job runs on this thread, the innermost; 0: none.
+    static IN_JOB: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Persistent workers. The calling thread works too, as worker 0.
@@ -109,14 +110,15 @@ impl ThreadPool {
     ///
     /// # Panics
     /// When a worker's call panics (with its payload, after all have finished), and when called
-    /// from inside a job.
+    /// from inside a job of this pool.
     pub fn run<F: Fn(usize, usize) + Sync>(&self, job: F) {
         if self.shared.workers == 1 {
-            let _mark = JobMark::enter();
+            let _mark = self.shared.enter();
             job(0, 1);
             return;
         }
-        assert!(!IN_JOB.get(), "ThreadPool::run must not be called from inside a job");
+        let nested = IN_JOB.get() == self.shared.address();
+        assert!(!nested, "ThreadPool::run must not be called from inside a job");
         let turn = lock(&self.turn);
         let outcome = self.shared.run(&job);
         drop(turn);
@@ -213,6 +215,15 @@ impl Shared {
         }
     }
 
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Marks the thread as inside a job of this pool.
+    fn enter(&self) -> JobMark {
+        JobMark(IN_JOB.replace(self.address()))
+    }
+
     /// Starts the next epoch and wakes sleeping workers.
     fn publish(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
@@ -227,7 +238,7 @@ impl Shared {
     /// Calls the job as `worker` and keeps the first panic.
     fn call(&self, job: *const Job<'static>, worker: usize) {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let _mark = JobMark::enter();
+            let _mark = self.enter();
             // SAFETY: `Shared::run` keeps the closure alive until every worker has finished.
             unsafe { (*job)(worker, self.workers) }
         }));
@@ -305,14 +316,8 @@ fn pause(spin: u32) {
     }
 }
 
-/// Marks the thread as inside a job for its lifetime.
-struct JobMark(bool);
-
-impl JobMark {
-    fn enter() -> Self {
-        Self(IN_JOB.replace(true))
-    }
-}
+/// Marks the thread as inside a job for its lifetime; holds the mark before it.
+struct JobMark(usize);
 
 impl Drop for JobMark {
     fn drop(&mut self) {

@@ -134,6 +134,7 @@ impl Source {
                         Kernels::Reference => KernelPath::Reference,
                     },
                     page_tokens: resolved.page_tokens,
+                    tp_size: resolved.tp_size,
                     ..LoadOptions::default()
                 };
                 let loaded = model::load(path, options).map_err(|error| unusable(path, &error))?;
@@ -196,6 +197,7 @@ fn unusable(path: &Path, error: &model::LoadError) -> Finding {
         | model::LoadError::Config { .. }
         | model::LoadError::Weights(_)
         | model::LoadError::Tensors(_)
+        | model::LoadError::Ranks { .. }
         | model::LoadError::Kernel { .. } => false,
     };
     Finding {

@@ -61,6 +61,21 @@ fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
 }
 
 #[test]
+fn a_job_may_use_another_pool() {
+    let outer = ThreadPool::new(2);
+    let inner = [ThreadPool::new(2), ThreadPool::new(3)];
+    let count = AtomicUsize::new(0);
+    outer.run(|worker, _| {
+        for _ in 0..50 {
+            inner[worker].run(|_, workers| {
+                count.fetch_add(workers, Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(count.into_inner(), 50 * (2 * 2 + 3 * 3));
+}
+
+#[test]
 fn nesting_is_refused_instead_of_hanging() {
     let pool = ThreadPool::new(2);
     let caught = catch_unwind(AssertUnwindSafe(|| {

@@ -7,20 +7,22 @@
 mod decoder;
 mod pools;
 mod rope;
+mod share;
 mod tensors;
 
 pub(crate) use decoder::{Decoder, NoTrace, Packing, Trace};
 pub(crate) use pools::specs as pool_specs;
+pub(crate) use share::{Exchange, Peers, Share};
 pub use tensors::TensorsError;
 pub(crate) use tensors::{Naming, check as check_tensors};
 
 #[cfg(test)]
-mod convert;
+pub(crate) mod convert;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
-mod golden;
+pub(crate) mod golden;
 #[cfg(test)]
-mod invariance;
+pub(crate) mod invariance;
 #[cfg(test)]
 mod quants;

@@ -1,55 +1,139 @@
-//! The runner of dense decoders: a [`Decoder`], its KV pools, and its threads.
+//! The runner of dense decoders: the ranks, each a [`Decoder`] with its KV pages and its threads.
 
-use std::sync::Arc;
+mod rank;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kernels::ThreadPool;
-use memory_pool::{Compute, DeviceMemory, PoolError};
+use memory_pool::{DeviceMemory, PoolError};
 
-use crate::arch::{Decoder, NoTrace, Trace};
+use self::rank::Rank;
+use crate::arch::{Decoder, Exchange, NoTrace, Peers, Trace};
 use crate::runner::{Batch, Logits, ModelRunner, ModelSpec, RunError};
 
 pub(crate) struct DenseRunner {
     spec: ModelSpec,
-    decoder: Decoder,
-    /// `None` before pages are allocated.
-    compute: Option<Compute>,
-    /// The memory of `compute`.
+    /// At least one.
+    ranks: Vec<Mutex<Rank>>,
+    /// What several ranks need: a thread each, the first one the engine's, and each other.
+    crew: Option<(ThreadPool, Exchange)>,
+    /// One per rank; empty before pages are allocated.
     memories: Vec<Arc<DeviceMemory>>,
     /// The number of pages of each pool.
     pages: Vec<usize>,
-    threads: ThreadPool,
+    /// The rank that panics in the next step.
+    #[cfg(test)]
+    panic: Option<usize>,
 }
 
 impl DenseRunner {
-    pub(crate) const fn new(spec: ModelSpec, decoder: Decoder, threads: ThreadPool) -> Self {
-        Self { spec, decoder, compute: None, memories: Vec::new(), pages: Vec::new(), threads }
+    /// `threads` threads in all are shared out among the ranks, one at least for each.
+    pub(crate) fn new(spec: ModelSpec, decoders: Vec<Decoder>, threads: usize) -> Self {
+        let ranks = decoders.len();
+        let rank = |(number, decoder): (usize, Decoder)| {
+            let own = threads / ranks + usize::from(number < threads % ranks);
+            Mutex::new(Rank::new(decoder, ThreadPool::new(own)))
+        };
+        Self {
+            spec,
+            ranks: decoders.into_iter().enumerate().map(rank).collect(),
+            crew: (ranks > 1).then(|| (ThreadPool::new(ranks), Exchange::new(ranks))),
+            memories: Vec::new(),
+            pages: Vec::new(),
+            #[cfg(test)]
+            panic: None,
+        }
     }
 
-    /// [`ModelRunner::execute`] with a look at what happens inside.
+    /// [`ModelRunner::execute`] with a look at what happens inside, on the first rank if there are
+    /// several.
     pub(crate) fn execute_traced(
         &mut self,
         batch: &Batch,
         logits: &mut Logits,
-        trace: &mut impl Trace,
+        trace: &mut (impl Trace + Send),
     ) -> Result<(), RunError> {
-        let Some(compute) = &mut self.compute else { return Err(RunError::NotAllocated) };
+        if self.memories.is_empty() {
+            return Err(RunError::NotAllocated);
+        }
         batch.check(&self.spec, &self.pages)?;
         if batch.tokens.is_empty() {
             logits.reset(0, self.spec.vocab);
             return Ok(());
         }
-        self.decoder.forward(batch, compute, logits, &self.threads, trace)
+        if self.crew.is_some() {
+            return self.execute_together(batch, logits, trace);
+        }
+        let rank = own(&mut self.ranks[0]);
+        rank.forward(batch, logits, trace, &mut Peers::none())
+    }
+
+    /// A step of several ranks: each leaves its part of the vocabulary, then they are joined.
+    fn execute_together(
+        &mut self,
+        batch: &Batch,
+        logits: &mut Logits,
+        trace: &mut (impl Trace + Send),
+    ) -> Result<(), RunError> {
+        let Some((crew, exchange)) = &self.crew else { return Err(RunError::NotAllocated) };
+        exchange.begin();
+        let trace = Mutex::new(trace);
+        #[cfg(test)]
+        let ill = self.panic.take();
+        crew.run(|number, _| {
+            let mut rank = self.ranks[number].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut peers = Peers::of(number, exchange);
+            rank.step(exchange, |rank| {
+                #[cfg(test)]
+                assert!(ill != Some(number), "injected panic");
+                if number == 0 {
+                    let mut trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
+                    rank.forward_apart(batch, &mut **trace, &mut peers)
+                } else {
+                    rank.forward_apart(batch, &mut NoTrace, &mut peers)
+                }
+            });
+        });
+        self.join(batch.logits_rows(), logits)
+    }
+
+    /// Puts the parts of all ranks side by side; the first cause of a failure is the step's.
+    fn join(&mut self, rows: usize, logits: &mut Logits) -> Result<(), RunError> {
+        let vocab = self.spec.vocab;
+        let mut failed: Option<(bool, RunError)> = None;
+        let out = logits.reset(rows, vocab);
+        let mut first = 0;
+        for (number, rank) in self.ranks.iter_mut().enumerate() {
+            let rank = own(rank);
+            if let Some((own, error)) = rank.take_failure(number) {
+                // What a rank says of itself says more than what it says of the others.
+                if failed.as_ref().is_none_or(|(known, _)| own && !known) {
+                    failed = Some((own, error));
+                }
+            } else if failed.is_none() {
+                first += rank.copy_logits(out, vocab, first);
+            }
+        }
+        failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
     #[cfg(test)]
-    pub(crate) const fn config(&self) -> &crate::config::ModelConfig {
-        self.decoder.config()
+    pub(crate) fn config(&mut self) -> crate::config::ModelConfig {
+        own(&mut self.ranks[0]).decoder().config().clone()
     }
 
+    /// The first rank's.
     #[cfg(test)]
-    pub(crate) fn compute(&self) -> &Compute {
-        self.compute.as_ref().expect("tests allocate first")
+    pub(crate) fn compute(&mut self) -> &memory_pool::Compute {
+        own(&mut self.ranks[0]).compute()
     }
+}
+
+/// The rank, outside of a step.
+fn own(rank: &mut Mutex<Rank>) -> &mut Rank {
+    rank.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ModelRunner for DenseRunner {
@@ -58,20 +142,25 @@ impl ModelRunner for DenseRunner {
     }
 
     fn allocate(&mut self, pages: &[usize]) -> Result<(), RunError> {
-        let parts = self.spec.part_layouts(pages).into_iter().map(|(part, _)| part).collect();
-        // The old pages go first: both together may not fit.
-        self.compute = None;
-        self.memories.clear();
-        let memory = DeviceMemory::new(parts).map_err(|error| match error {
-            PoolError::TooLarge { .. } => RunError::OutOfMemory { bytes: u64::MAX },
-            PoolError::Refused { bytes, .. } => RunError::OutOfMemory { bytes: bytes.0 },
-        })?;
-        self.compute = memory.compute();
-        self.memories.push(memory);
-        self.pages = pages.to_vec();
+        let layouts = self.spec.part_layouts(pages);
         // The first pool keeps every position of a request.
         let positions = self.spec.pools[0].page_tokens.saturating_mul(pages[0]);
-        self.decoder.reach(positions.min(self.spec.max_context));
+        let positions = positions.min(self.spec.max_context);
+        // The old pages go first: both together may not fit.
+        self.memories.clear();
+        self.ranks.iter_mut().map(own).for_each(Rank::release);
+        let mut memories = Vec::new();
+        for rank in self.ranks.iter_mut().map(own) {
+            let parts = layouts.iter().map(|(part, _)| part.clone()).collect();
+            let memory = DeviceMemory::new(parts).map_err(|error| match error {
+                PoolError::TooLarge { .. } => RunError::OutOfMemory { bytes: u64::MAX },
+                PoolError::Refused { bytes, .. } => RunError::OutOfMemory { bytes: bytes.0 },
+            })?;
+            rank.take(&memory, positions);
+            memories.push(memory);
+        }
+        self.memories = memories;
+        self.pages = pages.to_vec();
         Ok(())
     }
 

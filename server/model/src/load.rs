@@ -6,11 +6,12 @@ mod tokenizer;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use kernels::{KernelError, KernelPath, ThreadPool};
+use kernels::{KernelError, KernelPath};
 
 pub use self::tokenizer::{GgufTokenizer, TokenizerSource};
-use crate::arch::{Decoder, Naming, Packing, TensorsError, check_tensors, pool_specs};
+use crate::arch::{Decoder, Naming, Packing, Share, TensorsError, check_tensors, pool_specs};
 use crate::config::{ConfigError, ModelConfig};
 use crate::dense::DenseRunner;
 use crate::runner::{ModelRunner, ModelSpec};
@@ -35,16 +36,20 @@ pub struct LoadOptions {
     pub dequantize: bool,
     /// Tokens of a KV page; at least one.
     pub page_tokens: usize,
+    /// Ranks that compute a step together, each with a share of the heads and of the MLP, and with
+    /// KV pools and threads of its own; at least one.
+    pub tp_size: usize,
 }
 
 impl Default for LoadOptions {
-    /// One thread, the best kernels, weights as stored, pages of 16.
+    /// One rank on one thread, the best kernels, weights as stored, pages of 16.
     fn default() -> Self {
         Self {
             threads: 1,
             kernel_path: KernelPath::Detect,
             dequantize: false,
             page_tokens: PAGE_TOKENS,
+            tp_size: 1,
         }
     }
 }
@@ -105,6 +110,18 @@ pub enum LoadError {
     /// They hold other tensors than the configuration says.
     #[error(transparent)]
     Tensors(#[from] TensorsError),
+    /// The model cannot be shared out like this.
+    #[error("{}: {ranks} ranks: {what}; {works} would work", path.display())]
+    Ranks {
+        /// The model's first file.
+        path: PathBuf,
+        /// Ranks asked for.
+        ranks: usize,
+        /// Why not.
+        what: String,
+        /// The most ranks below that work.
+        works: usize,
+    },
     /// No kernel takes a tensor.
     #[error("{}: tensor {name}: {source}", path.display())]
     Kernel {
@@ -142,20 +159,26 @@ pub(crate) fn load_dense(
     options: LoadOptions,
 ) -> Result<(DenseRunner, TokenizerSource), LoadError> {
     let opened = Opened::read(path)?;
-    let mut spec = opened.spec(options.page_tokens.max(1));
+    let ranks = options.tp_size.max(1);
+    let shares = opened.shares(ranks)?;
+    let page_tokens = options.page_tokens.max(1);
+    let mut spec = opened.spec(page_tokens);
+    spec.pools = pool_specs(&shares[0].config(&opened.config), page_tokens);
     let packing = Packing {
         naming: opened.naming,
         path: options.kernel_path,
         dequantize: options.dequantize,
-        page_tokens: options.page_tokens.max(1),
+        page_tokens,
     };
     let file = opened.weights.path().to_owned();
-    let decoder = Decoder::pack(opened.config, opened.weights, packing)
-        .map_err(|(name, source)| LoadError::Kernel { path: file, name, source })?;
-    spec.weight_bytes = decoder.weight_bytes();
-    spec.kernels = decoder.kernels();
-    let threads = ThreadPool::new(options.threads.max(1));
-    Ok((DenseRunner::new(spec, decoder, threads), opened.tokenizer))
+    let weights = Arc::new(opened.weights);
+    let pack = |share| Decoder::pack(&opened.config, Arc::clone(&weights), packing, share);
+    let decoders = shares.iter().map(pack).collect::<Result<Vec<_>, _>>();
+    let decoders =
+        decoders.map_err(|(name, source)| LoadError::Kernel { path: file, name, source })?;
+    spec.weight_bytes = decoders.iter().map(Decoder::weight_bytes).sum();
+    spec.kernels = decoders[0].kernels();
+    Ok((DenseRunner::new(spec, decoders, options.threads), opened.tokenizer))
 }
 
 /// Reads configuration and headers of the model at `path`; looks at no weights.
@@ -226,6 +249,15 @@ impl Opened {
         let name = resolved.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let tokenizer = TokenizerSource::HfFolder(path.to_owned());
         Ok(Self { config, weights, naming: Naming::Hf, parameters, name, tokenizer })
+    }
+
+    /// The shares of `ranks` ranks.
+    fn shares(&self, ranks: usize) -> Result<Vec<Share>, LoadError> {
+        let all = |ranks| Share::all(ranks, &self.config, self.naming, &self.weights);
+        all(ranks).map_err(|what| {
+            let works = (1..ranks).rev().find(|ranks| all(*ranks).is_ok()).unwrap_or(1);
+            LoadError::Ranks { path: self.weights.path().to_owned(), ranks, what, works }
+        })
     }
 
     fn spec(&self, page_tokens: usize) -> ModelSpec {

@@ -16,7 +16,7 @@ use crate::weights::{Weights, safetensors};
 
 /// How the matrices of a converted file are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     F32,
     F16,
     Q8_0,
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 }
 
 /// A file that is removed at the end of its test.
-pub(super) struct GgufFile(pub(super) PathBuf);
+pub(crate) struct GgufFile(pub(crate) PathBuf);
 
 impl Drop for GgufFile {
     fn drop(&mut self) {
@@ -35,7 +35,7 @@ impl Drop for GgufFile {
 
 impl GgufFile {
     /// Converts fixture `name`; `test` keeps files of tests that run at once apart.
-    pub(super) fn convert(name: &str, kind: Kind, test: &str) -> Self {
+    pub(crate) fn convert(name: &str, kind: Kind, test: &str) -> Self {
         let config = inspect(&fixture(name)).unwrap().config;
         let weights = safetensors::open(&fixture(name)).unwrap();
         let mut writer = metadata(&config);
@@ -71,7 +71,7 @@ impl GgufFile {
     }
 }
 
-pub(super) fn metadata(config: &ModelConfig) -> Writer {
+pub(crate) fn metadata(config: &ModelConfig) -> Writer {
     let name = config.architecture.as_str();
     let key = |rest: &str| format!("{name}.{rest}");
     let u32 = |value: usize| (value as u32).to_le_bytes();

@@ -7,6 +7,8 @@
 mod forward;
 mod pack;
 
+use std::sync::Arc;
+
 use kernels::{Activations, AttentionSequence, Linear, WeightFormat};
 
 use super::pools::Place;
@@ -18,12 +20,14 @@ use crate::weights::{Entry, Weights};
 pub(crate) use forward::{NoTrace, Trace};
 pub(crate) use pack::Packing;
 
-/// A model ready to run.
+/// The share of one rank of a model, ready to run.
 pub(crate) struct Decoder {
+    /// The dimensions of the share; `vocab` is the whole model's.
     config: ModelConfig,
     embedding: Embedding,
     layers: Vec<Layer>,
     final_norm: Vec<f32>,
+    /// The rank's rows of the vocabulary.
     head: Box<dyn Linear>,
     /// One per KV pool.
     rotary: Vec<Rotary>,
@@ -34,7 +38,7 @@ pub(crate) struct Decoder {
 
 /// Rows are decoded from the mapped file as they are looked up.
 struct Embedding {
-    weights: Weights,
+    weights: Arc<Weights>,
     entry: Entry,
 }
 
@@ -95,6 +99,11 @@ impl Decoder {
     #[cfg(test)]
     pub(crate) const fn config(&self) -> &ModelConfig {
         &self.config
+    }
+
+    /// Rows of the vocabulary that this rank computes.
+    pub(crate) fn vocab(&self) -> usize {
+        self.head.out_features()
     }
 
     /// Prepares for requests of up to `positions` positions, so that no step has to.

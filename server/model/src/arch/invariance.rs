@@ -94,8 +94,14 @@ fn run_together(
 
 /// Alone on one thread, or together with others, cut in several ways, on one to three threads.
 pub(super) fn check(path: &Path, prompts: &[Vec<TokenId>]) {
+    check_ranks(path, prompts, 1);
+}
+
+/// As [`check`], on `tp_size` ranks.
+pub(crate) fn check_ranks(path: &Path, prompts: &[Vec<TokenId>], tp_size: usize) {
     for kernel_path in [KernelPath::Detect, KernelPath::Reference] {
-        let options = |threads| LoadOptions { threads, kernel_path, ..LoadOptions::default() };
+        let options =
+            |threads| LoadOptions { threads, kernel_path, tp_size, ..LoadOptions::default() };
         let mut alone = runner(path, options(1));
         let alone = prompts.iter().map(|ids| bits(&continue_greedily(&mut alone, ids, STEPS).1));
         let expect: Vec<Vec<u32>> = alone.collect();
@@ -105,14 +111,16 @@ pub(super) fn check(path: &Path, prompts: &[Vec<TokenId>]) {
             let found = run_together(path, options(threads), prompts, plan);
             for (prompt, (found, expect)) in found.iter().zip(&expect).enumerate() {
                 let path = path.display();
-                let what = format!("{path} {kernel_path} p{prompt}, {threads} threads, {plan:?}");
+                let what = format!(
+                    "{path} {kernel_path} p{prompt}, {tp_size} ranks, {threads} threads, {plan:?}"
+                );
                 assert!(bits(found) == *expect, "{what}");
             }
         }
     }
 }
 
-fn prompts(name: &str) -> Vec<Vec<TokenId>> {
+pub(crate) fn prompts(name: &str) -> Vec<Vec<TokenId>> {
     let golden = Golden::read(name);
     (0..3).map(|prompt| golden.tokens(&format!("p{prompt}.input_ids"))).collect()
 }

@@ -9,6 +9,7 @@ use types::{PoolId, TokenId};
 
 use super::{Decoder, Embedding, Layer, Place, Reading, Rotary, Rows, Scratch};
 use crate::arch::pools;
+use crate::arch::share::Peers;
 use crate::config::{Activation, ModelConfig, RopePairs};
 use crate::runner::{Batch, Logits, RunError, Slice};
 
@@ -41,10 +42,12 @@ struct Step<'a> {
 }
 
 impl Decoder {
-    /// Runs a checked batch: fills its pages and leaves the wanted rows in `logits`.
+    /// Runs a checked batch: fills its pages and leaves the wanted rows of the rank's part of the
+    /// vocabulary in `logits`.
     ///
     /// # Errors
-    /// [`RunError::Load`] where rows of an earlier page never came.
+    /// [`RunError::Load`] where rows of an earlier page never came, and whatever made another rank
+    /// give up.
     pub(crate) fn forward(
         &mut self,
         batch: &Batch,
@@ -52,6 +55,7 @@ impl Decoder {
         logits: &mut Logits,
         threads: &ThreadPool,
         trace: &mut impl Trace,
+        peers: &mut Peers<'_>,
     ) -> Result<(), RunError> {
         let config = &self.config;
         let Scratch { rows, positions, pools: reading } = &mut self.scratch;
@@ -90,12 +94,14 @@ impl Decoder {
         for (at, layer) in self.layers.iter().enumerate() {
             layer.keys_and_values(&step, rows, memory);
             if let Some(loads) = &batch.loads {
-                loads.wait(0, at)?;
+                loads.wait(peers.rank(), at)?;
             }
             layer.attend(&step, rows, memory);
+            peers.add_up(&mut rows.delta, threads)?;
             trace.see(Some(at), "attn_out", &rows.delta);
             layer.add_delta(layer.post_norms.as_ref().map(|norms| &norms.0), &step, rows);
             layer.mlp(&step, rows);
+            peers.add_up(&mut rows.delta, threads)?;
             trace.see(Some(at), "mlp_out", &rows.delta);
             layer.add_delta(layer.post_norms.as_ref().map(|norms| &norms.1), &step, rows);
             trace.see(Some(at), "out", &rows.hidden);
@@ -103,7 +109,7 @@ impl Decoder {
         // The head is the largest linear: only the rows that are asked for go through it.
         keep_wanted(&batch.slices, config.hidden, &mut rows.hidden);
         let wanted = batch.logits_rows();
-        let out = logits.reset(wanted, config.vocab);
+        let out = logits.reset(wanted, self.head.out_features());
         if wanted > 0 {
             rms_norm(&rows.hidden, &self.final_norm, config.rms_eps, &mut rows.normed, threads);
             trace.see(None, "final_norm", rows.normed.as_slice());

@@ -1,10 +1,15 @@
 //! From a file's tensors to packed weights, once.
 
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
 use kernels::{KernelError, KernelPath, Linear, WeightFormat, dequantize_row};
 
 use super::{Decoder, Embedding, Layer, Place, Scratch};
 use crate::arch::pools;
 use crate::arch::rope::Rotary;
+use crate::arch::share::Share;
 use crate::arch::tensors::{LayerTensor, Naming};
 use crate::config::ModelConfig;
 use crate::weights::{Entry, Tensor, Weights};
@@ -21,7 +26,7 @@ pub(crate) struct Packing {
 }
 
 impl Decoder {
-    /// Packs the weights of a model whose tensors were checked.
+    /// Packs a rank's share of the weights of a model whose tensors were checked.
     ///
     /// # Errors
     /// The tensor and the reason, where no kernel takes it.
@@ -29,19 +34,22 @@ impl Decoder {
     /// # Panics
     /// Where a tensor is missing: `check_tensors` comes first.
     pub(crate) fn pack(
-        config: ModelConfig,
-        weights: Weights,
+        config: &ModelConfig,
+        weights: Arc<Weights>,
         packing: Packing,
+        share: &Share,
     ) -> Result<Self, (String, KernelError)> {
         let path = packing.path;
-        let packer = Packer { weights: &weights, packing };
+        let vocab = share.of(config.vocab);
+        let config = share.config(config);
+        let packer = Packer { weights: &weights, packing, share };
         let naming = packer.packing.naming;
         let places = pools::places(&config).enumerate();
         let layers = places.map(|(layer, place)| packer.layer(&config, layer, place));
         let layers = layers.collect::<Result<_, _>>()?;
         let final_norm = packer.norm(&config, naming.final_norm())?;
         let head = if config.tied { naming.embedding() } else { naming.head() };
-        let head = packer.linear(head)?;
+        let head = packer.linear(head, Cut::Rows(vocab))?;
         let divisors = match naming.rope_divisors() {
             Some(name) if weights.entry(name).is_some() => Some(packer.vector(name)?),
             _ => None,
@@ -63,6 +71,15 @@ impl Decoder {
 struct Packer<'a> {
     weights: &'a Weights,
     packing: Packing,
+    share: &'a Share,
+}
+
+/// Which part of a matrix a rank has.
+enum Cut {
+    /// Outputs.
+    Rows(Range<usize>),
+    /// Inputs; whole blocks of the format.
+    Columns(Range<usize>),
 }
 
 impl<'a> Packer<'a> {
@@ -89,19 +106,31 @@ impl<'a> Packer<'a> {
         let head_norms = pair(architecture.has_head_norms(), [T::QueryNorm, T::KeyNorm])?;
         let post_norms =
             pair(architecture.has_post_norms(), [T::PostAttentionNorm, T::PostMlpNorm])?;
+        let heads = |count: usize| {
+            let of_one = count * config.head_dim;
+            let first = self.share.rank * of_one;
+            first..first + of_one
+        };
+        let (queries, keys) = (heads(config.heads), heads(config.kv_heads));
+        let inner = self.share.inner();
+        let rows =
+            |tensor, rows: &Range<usize>| self.linear(&name(tensor), Cut::Rows(rows.clone()));
+        let columns = |tensor, columns: &Range<usize>| {
+            self.linear(&name(tensor), Cut::Columns(columns.clone()))
+        };
         Ok(Layer {
             place,
             attention_norm: self.norm(config, &name(T::AttentionNorm))?,
-            query: self.linear(&name(T::Query))?,
-            key: self.linear(&name(T::Key))?,
-            value: self.linear(&name(T::Value))?,
+            query: rows(T::Query, &queries)?,
+            key: rows(T::Key, &keys)?,
+            value: rows(T::Value, &keys)?,
             head_norms,
-            output: self.linear(&name(T::Output))?,
+            output: columns(T::Output, &queries)?,
             post_norms,
             mlp_norm: self.norm(config, &name(T::MlpNorm))?,
-            gate: self.linear(&name(T::Gate))?,
-            up: self.linear(&name(T::Up))?,
-            down: self.linear(&name(T::Down))?,
+            gate: rows(T::Gate, &inner)?,
+            up: rows(T::Up, &inner)?,
+            down: columns(T::Down, &inner)?,
         })
     }
 
@@ -124,18 +153,38 @@ impl<'a> Packer<'a> {
         Ok(values)
     }
 
-    fn linear(&self, name: &str) -> Result<Box<dyn Linear>, (String, KernelError)> {
+    fn linear(&self, name: &str, cut: Cut) -> Result<Box<dyn Linear>, (String, KernelError)> {
         let entry = self.entry(name);
         let tensor = self.weights.tensor(entry);
         let (rows, features) = (entry.shape.0[0], entry.shape.0[1]);
-        let linear = if self.packing.dequantize && tensor.format.is_quantized() {
-            widen(tensor, features).and_then(|bytes| {
-                kernels::pack(WeightFormat::F32, &bytes, rows, features, self.packing.path)
-            })
-        } else {
-            kernels::pack(tensor.format, tensor.bytes, rows, features, self.packing.path)
+        self.packed(tensor, (rows, features), cut).map_err(|error| (name.to_owned(), error))
+    }
+
+    fn packed(
+        &self,
+        Tensor { format, bytes }: Tensor<'_>,
+        (rows, features): (usize, usize),
+        cut: Cut,
+    ) -> Result<Box<dyn Linear>, KernelError> {
+        let row_bytes = format.row_bytes(features)?;
+        let (bytes, rows, features) = match cut {
+            Cut::Rows(own) => {
+                let bytes = &bytes[own.start * row_bytes..own.end * row_bytes];
+                (Cow::Borrowed(bytes), own.len(), features)
+            }
+            Cut::Columns(own) if own.len() == features => (Cow::Borrowed(bytes), rows, features),
+            Cut::Columns(own) => {
+                let own_bytes = format.row_bytes(own.start)?..format.row_bytes(own.end)?;
+                let each = bytes.chunks_exact(row_bytes).flat_map(|row| &row[own_bytes.clone()]);
+                (Cow::Owned(each.copied().collect()), rows, own.len())
+            }
         };
-        linear.map_err(|error| (name.to_owned(), error))
+        let path = self.packing.path;
+        if self.packing.dequantize && format.is_quantized() {
+            let bytes = widen(Tensor { format, bytes: &bytes }, features)?;
+            return kernels::pack(WeightFormat::F32, &bytes, rows, features, path);
+        }
+        kernels::pack(format, &bytes, rows, features, path)
     }
 }
 

@@ -86,7 +86,7 @@ impl Host {
 
 /// Kept free of `usable` bytes whatever happens: stacks, sockets, allocator slack, the page cache's
 /// bare minimum. A twentieth, at least 128 MiB, at most 10 GiB.
-fn reserve(usable: Bytes) -> u64 {
+pub(crate) fn reserve(usable: Bytes) -> u64 {
     const LEAST: u64 = 128 << 20;
     const MOST: u64 = 10 << 30;
     const SHARE: u64 = 20;

@@ -1,6 +1,7 @@
 //! `sightline-server plan`: what `serve` would do with the same flags, without doing it.
 
 mod offline;
+mod sglang;
 mod shape;
 pub(crate) mod tier;
 
@@ -12,13 +13,16 @@ use types::Bytes;
 
 use crate::app;
 use crate::cli::{ByteSize, Format, NumaChoice, PlanArgs, Ratio, Span, Switch};
-use crate::config::{Findings, Resolved, ports};
+use crate::config::{Finding, Findings, Resolved, ports};
 use crate::exit::Exit;
 use crate::out;
 
 /// Prints every value, the pools and the memory ledger, or what is wrong.
 #[must_use]
 pub(crate) fn run(args: &PlanArgs) -> Exit {
+    if let Some(engine) = &args.engine.engine {
+        return sglang::run(args, engine);
+    }
     let checked = if offline::wanted(args) {
         offline::check(args).map(|resolved| (resolved, Findings::default()))
     } else {
@@ -244,16 +248,15 @@ fn json(resolved: Option<&Resolved>, findings: &Findings) -> Value {
             "host_tier": resolved.hierarchy.as_ref().map(|tier| tier::json(&tier.plan)),
         })
     });
-    let found: Vec<Value> = findings
-        .iter()
-        .map(|finding| {
-            json!({
-                "id": finding.id, "severity": finding.class.severity(),
-                "flag": finding.flag, "value": finding.value,
-                "reason": finding.reason, "fix": finding.fix,
-            })
-        })
-        .collect();
+    let found: Vec<Value> = findings.iter().map(finding_json).collect();
     json!({"valid": !findings.has_errors(), "resolved": settled, "findings": found,
         "refused_host_tier": findings.tier().map(tier::json)})
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    json!({
+        "id": finding.id, "severity": finding.class.severity(),
+        "flag": finding.flag, "value": finding.value,
+        "reason": finding.reason, "fix": finding.fix,
+    })
 }

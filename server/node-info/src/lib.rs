@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use memory::Memory;
-pub use numa::{Node, Policy};
+pub use numa::{Node, Policy, list};
 pub use process::Process;
 
 /// A file of the kernel could not be read or understood.

@@ -114,8 +114,9 @@ fn bound(root: &Root) -> Vec<u32> {
     nodes.map(|(_, nodes)| list(nodes)).unwrap_or_default()
 }
 
-/// `0-3,8` as numbers, ascending; what is no number is skipped.
-fn list(text: &str) -> Vec<u32> {
+/// A list of the kernel, `0-3,8`, as numbers, ascending; what is no number is skipped.
+#[must_use]
+pub fn list(text: &str) -> Vec<u32> {
     /// No machine has more; a broken file must not fill the memory.
     const MOST: u32 = 1 << 16;
     let mut numbers: Vec<u32> = text

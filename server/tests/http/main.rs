@@ -3,4 +3,5 @@
 mod exit_codes;
 mod plan;
 mod process;
+mod sglang;
 mod sockets;

@@ -6,6 +6,7 @@ mod fake_s3;
 mod faults;
 #[cfg(feature = "fs")]
 mod folder;
+mod host_memory;
 #[cfg(feature = "s3")]
 mod s3;
 mod tier;

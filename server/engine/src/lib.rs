@@ -51,6 +51,8 @@ mod sim_test;
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod witness;
 
 pub use config::{ConfigError, EngineConfig, Scheduling};
 pub use event::{AbortReason, Initiator};

@@ -88,33 +88,44 @@ pub(super) fn invariants(world: &World) -> Result<(), String> {
 /// the beginnings of their texts are the same, of one tenant, and whole pages.
 fn pages(core: &Core) -> Result<(), String> {
     let scheduler = &core.scheduler;
-    let page_tokens = scheduler.pools.specs()[0].page_tokens;
-    let mut held = HashMap::new();
-    for request in scheduler.running.iter() {
-        for (index, page) in request.table.pages(PoolId(0)).1.iter().enumerate() {
-            let text = request.tokens.get(..(index + 1) * page_tokens);
-            let Some(before) = held.insert(*page, (&request.namespace, text)) else { continue };
-            let whole = before.1.is_some() && request.computed() >= (index + 1) * page_tokens;
-            ensure!(whole, "page {page} is held twice and not whole");
-            ensure!(before.1 == text, "page {page} is held for two texts");
-            ensure!(before.0 == &request.namespace, "page {page} is held by two tenants");
+    let pools = (0..).map(PoolId).zip(scheduler.pools.specs()).zip(scheduler.pools.stats());
+    for ((pool, spec), stats) in pools {
+        let (name, page_tokens) = (spec.name, spec.page_tokens);
+        let mut held = HashMap::new();
+        for request in scheduler.running.iter() {
+            let (first, pages) = request.table.pages(pool);
+            for (index, page) in (first..).zip(pages) {
+                let text = request.tokens.get(..(index + 1) * page_tokens);
+                let Some(before) = held.insert(*page, (&request.namespace, text)) else { continue };
+                let whole = before.1.is_some() && request.computed() >= (index + 1) * page_tokens;
+                ensure!(whole, "page {page} of {name} is held twice and not whole");
+                ensure!(before.1 == text, "page {page} of {name} is held for two texts");
+                ensure!(before.0 == &request.namespace, "page {page} is held by two tenants");
+            }
         }
-    }
-    for request in scheduler.retracted.iter().chain(scheduler.waiting.iter()) {
-        ensure!(request.table.pages(PoolId(0)).1.is_empty(), "pages of a request that waits");
-    }
-    for stats in scheduler.pools.stats() {
+        for request in scheduler.retracted.iter().chain(scheduler.waiting.iter()) {
+            ensure!(request.table.pages(pool).1.is_empty(), "pages of a request that waits");
+        }
         let (used, capacity) = (stats.used_active.0, stats.capacity.0);
         ensure!(used <= capacity, "{used} pages of {capacity}");
         ensure!(used == held.len() as u64, "page leak: {used} used, {} held", held.len());
         let kept = used + stats.used_cached.0;
         ensure!(kept <= capacity, "{kept} pages active and cached of {capacity}");
-        let available = scheduler.pools.available(PoolId(0)) as u64;
+        let available = scheduler.pools.available(pool) as u64;
         ensure!(available + used == capacity, "{available} pages available, {used} used");
         let enabled = scheduler.pools.is_enabled();
         ensure!(enabled || stats.used_cached.0 == 0, "pages cached by a cache that is off");
     }
     Ok(())
+}
+
+/// Counts what this turn has reached of what no observer is told.
+pub(super) fn covers(world: &mut World) {
+    let scheduler = &world.core.scheduler;
+    let mut running = scheduler.running.iter();
+    let passed = scheduler.pools.specs().len() > 1
+        && running.any(|request| request.table.pages(PoolId(1)).0 > 0);
+    world.coverage.count("turns with pages that a window has passed", u64::from(passed));
 }
 
 /// Who waits holds a permit, and nobody else does.

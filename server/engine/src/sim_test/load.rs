@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use admission::Limits;
-use kv_cache::Namespace;
+use kv_cache::{Namespace, PoolSpec};
 use model::{FakeOptions, SamplingParams};
-use types::{Priority, TokenId};
+use types::{Bytes, Pages, Priority, TokenId};
 
 use super::client::Quirk;
 use super::dice::Dice;
@@ -64,11 +64,25 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
     // From just enough for the longest request to room for about three of them, but never for as
     // many as may run: pages must be able to run out.
     let room = longest * dice.size(100..=300.min(90 * max_running)) / 100;
+    let prefill_chunk = dice.pick(&[1, 3, 8, 16, 48]);
+    let window = dice.chance(500).then(|| dice.pick(&[1, 3, 8, 20, 40]));
+    let kv_pages = longest.div_ceil(page_tokens).max(room / page_tokens);
+    // A window of the longest request fits, and less than three of them.
+    let swa_pages = window.map(|window| {
+        let spec = PoolSpec {
+            name: "swa",
+            page_tokens,
+            page_bytes: Bytes(1),
+            capacity: Pages(1),
+            window: Some(window),
+        };
+        spec.pages_at_most(longest, prefill_chunk) * dice.size(100..=300) / 100
+    });
     let config = EngineConfig {
         max_running,
         max_batch_tokens: max_running + dice.size(0..=64),
-        prefill_chunk: dice.pick(&[1, 3, 8, 16, 48]),
-        pool_pages: vec![longest.div_ceil(page_tokens).max(room / page_tokens)],
+        prefill_chunk,
+        pool_pages: [kv_pages].into_iter().chain(swa_pages).collect(),
         max_submissions: dice.pick(&[4, 1000]),
         prefix_cache: dice.chance(800),
         scheduling: scheduling(dice),
@@ -83,6 +97,7 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
         vocab: VOCAB,
         max_context: longest + dice.size(0..=64),
         page_tokens,
+        window,
         emit: 0..60,
         eos: vec![EOS],
         eos_per_mille: dice.pick(&[0, 5, 50]),

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use model::{
-    Batch, FakeOptions, FakeRunner, Logits, ModelRunner, ModelSpec, PageList, RunError, Sampler,
+    Batch, FakeOptions, Logits, ModelRunner, ModelSpec, RunError, Sampled, Sampler, SamplingParams,
 };
-use model::{Sampled, SamplingParams};
-use types::{PageId, Time, TokenId};
+use types::{Time, TokenId};
 
 use crate::TimeSource;
+use crate::witness::Witness;
 
 /// Nanoseconds that only the simulation moves; reading it costs a little, as with real clocks.
 #[derive(Debug, Clone, Default)]
@@ -49,9 +49,9 @@ pub(super) struct Faults {
     pub(super) spoilt: AtomicU64,
 }
 
-/// A fake model that fails on demand.
+/// A witness that fails on demand.
 pub(super) struct FaultyRunner {
-    pub(super) inner: FakeRunner,
+    pub(super) inner: Witness,
     pub(super) faults: Arc<Faults>,
 }
 
@@ -95,24 +95,12 @@ pub(super) fn alone(
     count: usize,
 ) -> Result<Vec<TokenId>, RunError> {
     let mut tokens = prompt.to_vec();
-    if sampling.is_greedy() {
-        for _ in 0..count {
-            tokens.push(FakeRunner::next_token(options, &tokens));
-        }
-        return Ok(tokens.split_off(prompt.len()));
-    }
-    let mut runner = FakeRunner::new(options.clone());
-    let pages = (prompt.len() + count).div_ceil(options.page_tokens);
-    runner.allocate(&[pages])?;
-    let pages: Vec<_> = (0..u32::try_from(pages).expect("few pages")).map(PageId).collect();
     let mut sampler = Sampler::new(sampling.clone(), &[], None, prompt, options.vocab, 0);
-    let (mut batch, mut logits, mut computed) = (Batch::default(), Logits::new(), 0);
-    for _ in 0..count {
-        batch.clear();
-        batch.push(&tokens[computed..], computed, 1, [PageList::whole(&pages)]);
-        computed = tokens.len();
-        runner.execute(&batch, &mut logits)?;
-        let Sampled { token, .. } = sampler.sample(logits.row(0))?;
+    let (mut row, mut text) = (vec![0.0; options.vocab], Witness::text(prompt));
+    for position in prompt.len()..prompt.len() + count {
+        Witness::answer(options, text, &mut row);
+        let Sampled { token, .. } = sampler.sample(&row)?;
+        text = Witness::after(text, position, token);
         tokens.push(token);
     }
     Ok(tokens.split_off(prompt.len()))

@@ -160,6 +160,8 @@ impl Coverage {
             "ended: queue_timeout",
             "refused: busy",
             "refused together",
+            "seeds with a window",
+            "turns with pages that a window has passed",
             "refused: too long",
             "left before submission",
             "preemptions",

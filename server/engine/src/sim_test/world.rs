@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use admission::{AdmissionController, Rank};
-use model::FakeRunner;
 use types::RequestId;
 
 use super::client::Clients;
@@ -17,6 +16,7 @@ use super::rig::{Faults, FaultyRunner, VirtualTime};
 use super::tally::{Coverage, Watcher};
 use super::{check, ending, ensure, order};
 use crate::step::{Core, Turn};
+use crate::witness::Witness;
 use crate::{AbortReason, EngineConfig, Handle, Outcome, PreemptReason, prepare};
 
 /// Requests that each seed sees end, at least, before its own end comes.
@@ -78,6 +78,7 @@ pub(super) fn run(seed: u64) -> Result<Coverage, String> {
     world.coverage.count("prompt tokens taken from the cache", told.cached);
     world.coverage.count("requests", world.accepted.len() as u64);
     world.coverage.count("seeds", 1);
+    world.coverage.count("seeds with a window", u64::from(world.conditions.model.window.is_some()));
     drop(told);
     Ok(world.coverage)
 }
@@ -89,7 +90,7 @@ impl World {
         let time = VirtualTime::default();
         let admission = AdmissionController::new(conditions.limits, 1000.0);
         let faults = Arc::new(Faults::default());
-        let inner = FakeRunner::new(conditions.model.clone());
+        let inner = Witness::new(conditions.model.clone());
         let runner = FaultyRunner { inner, faults: Arc::clone(&faults) };
         let watcher = Watcher::default();
         let prepared = prepare(conditions.config.clone(), Box::new(runner))
@@ -176,6 +177,7 @@ impl World {
         order::starts(self, &started)?;
         self.turns += 1;
         check::invariants(self)?;
+        check::covers(self);
         match turn {
             Turn::Worked => before.check(self)?,
             Turn::Idle => {

@@ -24,20 +24,17 @@ pub struct PlanArgs {
     /// Another engine's command line.
     #[command(flatten)]
     pub engine: EngineArgs,
-    /// Ask a running server what other sizes of its host tier would bring: its API's address.
-    #[arg(long, value_name = "URL", conflicts_with = "engine")]
-    pub live: Option<String>,
 }
 
-/// `plan` needs no model where another engine's command line names it, or a server has it.
+/// `plan` needs no model where another engine's command line names it.
 #[must_use]
 pub(super) fn without_model(plan: clap::Command) -> clap::Command {
     plan.mut_arg("model", |model| {
-        model
-            .required(false)
-            .required_unless_present_any(["engine", "live"])
-            .default_value_if("engine", ArgPredicate::IsPresent, "")
-            .default_value_if("live", ArgPredicate::IsPresent, "")
+        model.required(false).required_unless_present("engine").default_value_if(
+            "engine",
+            ArgPredicate::IsPresent,
+            "",
+        )
     })
 }
 

@@ -153,7 +153,7 @@ impl Prepared {
         time: Box<dyn TimeSource>,
     ) -> (Core, Handle) {
         let specs = self.config.pools(self.runner.spec());
-        let pools = PoolSet::new(specs, CacheOptions { enabled: self.config.prefix_cache });
+        let pools = PoolSet::new(specs, CacheOptions::device_only(self.config.prefix_cache));
         Core::new(self, pools, admission, observer, time)
     }
 }

@@ -283,7 +283,7 @@ impl Request {
             (true, _) => Lookup::Again,
         };
         self.was_looked_up = true;
-        let attached = self.table.attach_prefix(&self.namespace, &self.tokens, lookup);
+        let attached = self.table.attach_prefix(&self.namespace, &self.tokens, lookup).tokens;
         let prompt = self.cover(attached.saturating_sub(self.computed)).prompt;
         self.cached += prompt;
         self.settle();

@@ -47,7 +47,7 @@ fn filled(free: usize) -> PoolSet {
         capacity: Pages((cached + free) as u64),
         window: None,
     };
-    let set = PoolSet::new(vec![spec], CacheOptions { enabled: true });
+    let set = PoolSet::new(vec![spec], CacheOptions::device_only(true));
     for number in 0..CONVERSATIONS {
         drop(serve(&set, &prompt(number)));
     }
@@ -89,7 +89,7 @@ fn attach_100_pages(bencher: Bencher<'_, '_>) {
             (set.table(), prompt(number))
         })
         .bench_local_refs(|(table, tokens)| {
-            black_box(table.attach_prefix(&SHARED, tokens, Lookup::First));
+            black_box(table.attach_prefix(&SHARED, tokens, Lookup::First).tokens);
             table.clear();
         });
 }

@@ -22,6 +22,7 @@
 mod claims;
 mod curve;
 mod hash;
+mod host;
 mod layout;
 mod lru;
 mod namespace;
@@ -44,6 +45,9 @@ mod tests;
 
 pub use claims::Claims;
 pub use curve::{CANDIDATE_RATIOS, Candidate, CurveOptions, CurveWindow, HitCurve};
+pub use host::{
+    Attached, CopyEnd, CopyOrder, Direction, DroppedBackups, HostStats, HostTier, WritePolicy,
+};
 pub use layout::PoolSpec;
 pub use namespace::Namespace;
 pub use plan::{

@@ -133,7 +133,7 @@ impl World {
         };
         let mut specs = vec![spec("kv", shape.full, None)];
         specs.extend(shape.window.map(|(capacity, window)| spec("swa", capacity, Some(window))));
-        let set = PoolSet::with_hash(specs, CacheOptions { enabled: true }, hash);
+        let set = PoolSet::with_hash(specs, CacheOptions::device_only(true), hash);
         let naive = Naive::new(shape);
         Self { set, naive, tables: Vec::new(), rows: HashMap::new(), next_id: 0 }
     }
@@ -167,7 +167,7 @@ impl World {
                 let tokens = text.tokens();
                 let found = self.set.cached_prefix(&namespace(*salt), &ids(&tokens));
                 let (tokens, held_pages) = self.naive.peek(*salt, &tokens);
-                prop_assert_eq!(found, CachedPrefix { tokens, held_pages });
+                prop_assert_eq!(found, CachedPrefix { tokens, host_tokens: 0, held_pages });
             }
             Action::Flush => {
                 self.set.flush();
@@ -184,7 +184,7 @@ impl World {
     fn attach(&mut self, at: usize, lookup: Lookup) -> Checked {
         let (table, model) = &mut self.tables[at];
         let tokens = ids(&model.tokens);
-        let found = table.attach_prefix(&namespace(model.namespace), &tokens, lookup);
+        let found = table.attach_prefix(&namespace(model.namespace), &tokens, lookup).tokens;
         let counts = (lookup == Lookup::First, lookup != Lookup::Again);
         let expected = self.naive.attach(model, counts);
         prop_assert_eq!(found, expected);

@@ -41,14 +41,14 @@ fn requests(name: &str) -> Vec<Vec<u32>> {
 fn replay(requests: &[Vec<u32>], page_tokens: usize, pages: usize) -> (usize, usize) {
     let capacity = Pages(pages as u64 + 1);
     let spec = PoolSpec { name: "kv", page_tokens, page_bytes: Bytes(1), capacity, window: None };
-    let set = PoolSet::new(vec![spec], CacheOptions { enabled: true });
+    let set = PoolSet::new(vec![spec], CacheOptions::device_only(true));
     let mut with_hit = 0;
     for ids in requests {
         let mut tokens: Vec<_> =
             ids.iter().flat_map(|id| std::iter::repeat_n(TokenId(*id), page_tokens)).collect();
         tokens.push(TokenId(u32::MAX));
         let mut table = set.table();
-        let cached = table.attach_prefix(&Namespace::SHARED, &tokens, Lookup::First);
+        let cached = table.attach_prefix(&Namespace::SHARED, &tokens, Lookup::First).tokens;
         with_hit += usize::from(cached > 0);
         table.grow_to(tokens.len()).expect("longer prompts are left out");
         table.publish(&Namespace::SHARED, &tokens, tokens.len());

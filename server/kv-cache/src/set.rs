@@ -5,19 +5,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use types::{PoolId, TokenId};
 
 use crate::claims::Claims;
-use crate::hash::{HashFn, page_hash};
+use crate::hash::{HashFn, PageHasher, page_hash};
+use crate::host::{CopyEnd, CopyOrder, HostStats, HostTier};
 use crate::layout::PoolSpec;
 use crate::namespace::Namespace;
 use crate::pool::{Pool, PoolStats};
+use crate::retention::Retention;
 use crate::state::State;
 use crate::table::PageTable;
 
 /// How the pages are shared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheOptions {
     /// Whether pages stay cached for later requests with the same prefix. Needs pools of equal
     /// `page_tokens`, one of them at least without a window.
     pub enabled: bool,
+    /// The tier behind the device; without one, pages that the device drops are gone. Not served
+    /// yet: such a set behaves as one without, orders no copies and has no host statistics.
+    pub host: Option<HostTier>,
+    /// Which computed pages keep their part in a window pool. Not served yet: pages are kept as by
+    /// [`Retention::TailBranch`].
+    pub retention: Retention,
+}
+
+impl CacheOptions {
+    /// No tier behind the device, and the default retention.
+    #[must_use]
+    pub const fn device_only(enabled: bool) -> Self {
+        Self { enabled, host: None, retention: Retention::TailBranch }
+    }
 }
 
 /// A prefix that could be taken now.
@@ -25,6 +41,9 @@ pub struct CacheOptions {
 pub struct CachedPrefix {
     /// Its tokens, whole pages.
     pub tokens: usize,
+    /// Of these, those that would be loaded from the host. Their pages cost room on the device, as
+    /// cached pages that nobody holds do.
+    pub host_tokens: usize,
     /// Of its pages, those that some table holds already: taking them costs no room. Counted in
     /// the pools without a window.
     pub held_pages: usize,
@@ -112,7 +131,7 @@ impl PoolSet {
         let Some(page_tokens) = self.cached_page_tokens() else { return CachedPrefix::default() };
         let limit = tokens.len().saturating_sub(1) / page_tokens;
         let found = self.lock().find(namespace, tokens, limit);
-        CachedPrefix { tokens: found.pages * page_tokens, held_pages: found.held }
+        CachedPrefix { tokens: found.pages * page_tokens, host_tokens: 0, held_pages: found.held }
     }
 
     /// Drops every cached page that nobody holds, and lets nobody find the pages in use: they are
@@ -120,6 +139,40 @@ impl PoolSet {
     /// turned out to be rubbish.
     pub fn flush(&self) {
         self.lock().flush();
+    }
+
+    /// Moves the orders to copy that came up since the last call behind those in `to`, in the order
+    /// in which they must be carried out. None come up without a host tier.
+    pub fn take_copies(&self, to: &mut Vec<CopyOrder>) {
+        self.lock().copies.take(to);
+    }
+
+    /// The order `id` was carried out, or not. Orders of one direction end in the order in which
+    /// they were given.
+    ///
+    /// # Panics
+    /// When no order with this id is being carried out.
+    pub fn finish_copy(&self, id: u64, result: CopyEnd) {
+        self.lock().copies.finish(id, result);
+    }
+
+    /// Usage of each pool's host pages, in the order of `PoolId`; `None` without a host tier.
+    #[must_use]
+    pub const fn host_stats(&self) -> Option<Vec<HostStats>> {
+        None
+    }
+
+    /// The chained hash of each whole page of `tokens`: equal hashes mean equal prefixes in equal
+    /// namespaces, as far as 64 bits go. Empty where nothing is cached.
+    #[must_use]
+    pub fn page_hashes(&self, namespace: &Namespace, tokens: &[TokenId]) -> Vec<u64> {
+        let Some(page_tokens) = self.cached_page_tokens() else { return Vec::new() };
+        let (mut hasher, mut hash) = (PageHasher::new(self.hash), namespace.seed());
+        let chain = |page| {
+            hash = hasher.page(hash, page);
+            hash
+        };
+        tokens.chunks_exact(page_tokens).map(chain).collect()
     }
 
     /// An empty set of claims for these pools.

@@ -4,6 +4,7 @@
 use types::{PageId, TokenId};
 
 use crate::hash::HashFn;
+use crate::host::Copies;
 use crate::layout::PoolSpec;
 use crate::namespace::Namespace;
 use crate::node::{NO_PAGE, NodeId};
@@ -16,6 +17,7 @@ pub(crate) struct State {
     pub(crate) pools: Vec<Pool>,
     pub(crate) tree: Tree,
     pub(crate) query_tokens: u64,
+    pub(crate) copies: Copies,
     /// Scratch of [`walk`](Self::walk): per pool, pages before the walk's end that are all there.
     runs: Vec<usize>,
 }
@@ -40,7 +42,7 @@ impl State {
         let page_tokens = specs[0].page_tokens;
         let pools: Vec<_> = specs.into_iter().map(Pool::new).collect();
         let tree = Tree::new(page_tokens, pools.len(), hash);
-        Self { pools, tree, query_tokens: 0, runs: Vec::new() }
+        Self { pools, tree, query_tokens: 0, copies: Copies::default(), runs: Vec::new() }
     }
 
     /// Follows `tokens` from the end of `node`, which holds `from` pages of them, over at most

@@ -3,6 +3,7 @@
 use types::{PageId, PoolId, TokenId};
 
 use crate::claims::Claims;
+use crate::host::Attached;
 use crate::namespace::Namespace;
 use crate::publish::Shared;
 use crate::set::PoolSet;
@@ -90,8 +91,8 @@ impl PageTable {
         namespace: &Namespace,
         tokens: &[TokenId],
         lookup: Lookup,
-    ) -> usize {
-        let Some(page_tokens) = self.set.cached_page_tokens() else { return 0 };
+    ) -> Attached {
+        let Some(page_tokens) = self.set.cached_page_tokens() else { return Attached::default() };
         let limit = tokens.len().saturating_sub(1) / page_tokens;
         self.belong_to(namespace);
         let Self { set, shared, lists, hash, tokens: covered, .. } = self;
@@ -115,7 +116,7 @@ impl PageTable {
         }
         let attached = shared.published * page_tokens;
         *covered = (*covered).max(attached);
-        attached
+        Attached { tokens: attached, host_tokens: 0 }
     }
 
     /// Takes the memory for the page ids of `tokens` tokens at once, so that growing up to there

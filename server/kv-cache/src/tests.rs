@@ -11,7 +11,7 @@ fn spec(name: &'static str, capacity: u64, window: Option<usize>) -> PoolSpec {
 }
 
 fn set(specs: Vec<PoolSpec>) -> PoolSet {
-    PoolSet::new(specs, CacheOptions { enabled: true })
+    PoolSet::new(specs, CacheOptions::device_only(true))
 }
 
 fn ids(tokens: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
@@ -21,7 +21,7 @@ fn ids(tokens: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
 /// Computes all of `tokens`, in chunks, and returns the table and how many came from the cache.
 fn serve(set: &PoolSet, tokens: &[TokenId], chunk: usize) -> (PageTable, usize) {
     let mut table = set.table();
-    let cached = table.attach_prefix(&SHARED, tokens, Lookup::First);
+    let cached = table.attach_prefix(&SHARED, tokens, Lookup::First).tokens;
     let mut computed = cached;
     while computed < tokens.len() {
         computed = (computed + chunk).min(tokens.len());
@@ -57,7 +57,7 @@ fn two_that_compute_the_same_end_up_with_one_copy() {
     let tokens = ids(0..10);
     let (mut one, mut two) = (set.table(), set.table());
     for table in [&mut one, &mut two] {
-        assert_eq!(table.attach_prefix(&SHARED, &tokens, Lookup::First), 0);
+        assert_eq!(table.attach_prefix(&SHARED, &tokens, Lookup::First).tokens, 0);
         table.grow_to(10).expect("room");
     }
     assert_eq!(used(&set, 0), (6, 0));
@@ -77,7 +77,7 @@ fn whoever_waits_takes_over_chunk_by_chunk() {
     for computed in [8, 16, 24] {
         claims.clear();
         one.claim(&SHARED, &tokens, computed, &mut claims);
-        let taken = two.attach_prefix(&SHARED, &tokens, Lookup::Again);
+        let taken = two.attach_prefix(&SHARED, &tokens, Lookup::Again).tokens;
         assert_eq!(taken, computed - 8);
         assert!(two.is_claimed(&SHARED, &tokens, &mut claims), "{computed}");
         let other = Namespace::new(Some("somebody"), None);
@@ -85,10 +85,13 @@ fn whoever_waits_takes_over_chunk_by_chunk() {
         one.grow_to(computed).expect("room");
         one.publish(&SHARED, &tokens, computed);
     }
-    assert_eq!(two.attach_prefix(&SHARED, &tokens, Lookup::Again), 20);
+    assert_eq!(two.attach_prefix(&SHARED, &tokens, Lookup::Again).tokens, 20);
     claims.clear();
     assert!(claims.is_empty() && !two.is_claimed(&SHARED, &tokens, &mut claims));
-    assert_eq!(set.cached_prefix(&SHARED, &tokens), CachedPrefix { tokens: 20, held_pages: 5 });
+    assert_eq!(
+        set.cached_prefix(&SHARED, &tokens),
+        CachedPrefix { tokens: 20, host_tokens: 0, held_pages: 5 }
+    );
 }
 
 #[test]
@@ -118,7 +121,7 @@ fn locked_pages_never_make_room() {
     assert_eq!(set.stats().next().expect("a pool").alloc_failures, 1);
     // Another one with the same beginning.
     let mut twin = set.table();
-    assert_eq!(twin.attach_prefix(&SHARED, &ids(0..9), Lookup::First), 8);
+    assert_eq!(twin.attach_prefix(&SHARED, &ids(0..9), Lookup::First).tokens, 8);
     assert_eq!((held.exclusive_pages(PoolId(0)), twin.exclusive_pages(PoolId(0))), (2, 0));
     drop(twin);
     assert_eq!(held.exclusive_pages(PoolId(0)), 4);
@@ -151,7 +154,7 @@ fn a_prompt_is_found_again_though_its_answer_was_long() {
     let prompt = ids(0..20);
     let mut tokens = prompt.clone();
     let mut table = set.table();
-    assert_eq!(table.attach_prefix(&SHARED, &prompt, Lookup::First), 0);
+    assert_eq!(table.attach_prefix(&SHARED, &prompt, Lookup::First).tokens, 0);
     for computed in 20..80 {
         tokens.push(TokenId(computed as u32));
         table.grow_to(computed).expect("room");
@@ -172,7 +175,7 @@ fn an_answer_is_published_when_it_ends_though_its_window_has_moved() {
     let prompt = ids(0..20);
     let mut tokens = prompt.clone();
     let mut table = set.table();
-    assert_eq!(table.attach_prefix(&SHARED, &prompt, Lookup::First), 0);
+    assert_eq!(table.attach_prefix(&SHARED, &prompt, Lookup::First).tokens, 0);
     table.grow_to(20).expect("room");
     table.publish(&SHARED, &tokens, 20);
     for computed in 21..80 {
@@ -230,7 +233,7 @@ fn flushed_pages_are_not_found_and_are_free_when_let_go_of() {
 #[test]
 fn a_disabled_cache_keeps_nothing_and_still_slides() {
     let specs = vec![spec("swa", 5, Some(6)), spec("kv", 40, None)];
-    let set = PoolSet::new(specs, CacheOptions { enabled: false });
+    let set = PoolSet::new(specs, CacheOptions::device_only(false));
     let tokens = ids(0..60);
     let (table, cached) = serve(&set, &tokens, 4);
     assert_eq!((cached, table.pages(PoolId(0)).0, table.pages(PoolId(1)).0), (0, 12, 0));
@@ -243,7 +246,7 @@ fn a_disabled_cache_keeps_nothing_and_still_slides() {
 #[test]
 fn pools_of_unequal_pages_grow_together_without_a_cache() {
     let kv = PoolSpec { page_tokens: 16, ..spec("kv", 10, None) };
-    let set = PoolSet::new(vec![kv, spec("other", 20, None)], CacheOptions { enabled: false });
+    let set = PoolSet::new(vec![kv, spec("other", 20, None)], CacheOptions::device_only(false));
     let mut table = set.table();
     assert!(table.grow_to(81).is_err());
     assert_eq!(set.stats().map(|s| s.used_active.0).sum::<u64>(), 0, "all or nothing");
@@ -257,8 +260,9 @@ fn a_table_keeps_its_namespace() {
     let set = set(vec![spec("kv", 16, None)]);
     let (mut table, _) = serve(&set, &ids(0..10), 8);
     let other = Namespace::new(Some("a"), None);
-    let mixed =
-        std::panic::AssertUnwindSafe(|| table.attach_prefix(&other, &ids(0..10), Lookup::Again));
+    let mixed = std::panic::AssertUnwindSafe(|| {
+        table.attach_prefix(&other, &ids(0..10), Lookup::Again).tokens
+    });
     let panic = std::panic::catch_unwind(mixed).expect_err("it would leak across namespaces");
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();

@@ -35,7 +35,7 @@ fn run(bencher: Bencher<'_, '_>, mut curve: HitCurve) {
         let session = (next >> 33) % sessions * ((next >> 13) % sessions) / sessions;
         let keys: [u64; PAGES as usize] = std::array::from_fn(|page| key(session, page as u64));
         curve.lookup(&keys, 256 * PAGES as usize + 1);
-        curve.publish(&keys);
+        curve.publish(&keys, keys.len());
     };
     for _ in 0..sessions * 2 {
         request(&mut curve);

@@ -19,6 +19,7 @@
 //! says only whether there is room.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod claims;
 mod curve;
 mod hash;
@@ -43,8 +44,12 @@ mod replay_test;
 #[cfg(test)]
 mod tests;
 
+pub use advise::{
+    Action, Advice, AdviceNode, AdvicePool, AdviceRatio, AdviceRow, AdviseInput, NodeBytes, Reason,
+    advise,
+};
 pub use claims::Claims;
-pub use curve::{CANDIDATE_RATIOS, Candidate, CurveOptions, CurveWindow, HitCurve};
+pub use curve::{CANDIDATE_RATIOS, Candidate, CurveOptions, CurveWindow, HitCurve, ResetReason};
 pub use host::{
     Attached, CopyEnd, CopyOrder, Direction, DroppedBackups, HostStats, HostTier, WritePolicy,
 };

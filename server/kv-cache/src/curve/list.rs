@@ -65,8 +65,8 @@ pub(super) struct MarkedList {
     capacities: Vec<usize>,
     /// The page in each position, while the list reaches it.
     markers: Vec<u32>,
-    /// The longest that the list has been.
-    longest: usize,
+    /// Capacities that the list has been as long as, at some time.
+    reached: usize,
     dropped: u64,
 }
 
@@ -83,7 +83,7 @@ impl MarkedList {
             oldest: NONE,
             markers: vec![NONE; capacities.len()],
             capacities,
-            longest: 0,
+            reached: 0,
             dropped: 0,
         }
     }
@@ -93,9 +93,31 @@ impl MarkedList {
         self.slots.len()
     }
 
-    /// The longest that the list has been.
-    pub(super) const fn longest(&self) -> usize {
-        self.longest
+    /// How many capacities, from the smallest, the list has filled at some time.
+    pub(super) const fn reached(&self) -> usize {
+        self.reached
+    }
+
+    /// The keys in it, in no order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = u64> {
+        self.slots.keys().copied()
+    }
+
+    /// Leaves the pages that `keep` says, in their order, and cuts them at other `capacities`, as
+    /// many as before.
+    pub(super) fn resample(&mut self, capacities: Vec<usize>, keep: impl Fn(u64) -> bool) {
+        let mut next = Self::new(capacities);
+        let mut slot = self.oldest;
+        while slot != NONE {
+            let Node { key, newer, pending, .. } = self.nodes[slot as usize];
+            if keep(key) {
+                next.push_new(key, pending, &mut |_, _| {});
+            }
+            slot = newer;
+        }
+        next.reached = next.reached.max(self.reached);
+        next.dropped += self.dropped;
+        *self = next;
     }
 
     /// Pages that fell behind the last marker.
@@ -222,10 +244,10 @@ impl MarkedList {
         let full = self.markers.iter().take_while(|marker| **marker != NONE).count();
         self.shift(full, crossed);
         let len = self.len();
-        self.longest = self.longest.max(len);
-        for (marker, capacity) in self.markers.iter_mut().zip(&self.capacities).skip(full) {
-            if *capacity == len {
-                *marker = self.oldest;
+        for index in full..self.markers.len() {
+            if self.capacities[index] == len {
+                self.markers[index] = self.oldest;
+                self.reached = self.reached.max(index + 1);
             }
         }
         // Only one page can be behind the last marker, and it is the oldest.

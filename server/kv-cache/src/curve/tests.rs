@@ -62,7 +62,7 @@ fn replay(
     let mut curve = HitCurve::new(options);
     for request in requests {
         curve.lookup(&request.keys, request.tokens);
-        curve.publish(&request.keys);
+        curve.publish(&request.keys, request.keys.len());
         each(request, &curve);
     }
     curve.candidates().map(|candidate| (candidate.ratio, candidate.hit_tokens)).collect()
@@ -246,7 +246,7 @@ proptest! {
                     naive.touch(&keys, false, most);
                 }
                 Event::Publish(keys) => {
-                    curve.publish(&keys);
+                    curve.publish(&keys, keys.len());
                     naive.touch(&keys, true, most);
                 }
                 Event::Abort(keys) => {
@@ -254,7 +254,7 @@ proptest! {
                     naive.pages.retain(|page| page.1 || !keys.contains(&page.0));
                 }
                 Event::Reset => {
-                    curve.reset();
+                    curve.reset(ResetReason::Flush);
                     naive.pages.clear();
                 }
             }
@@ -275,7 +275,7 @@ fn memory_is_bounded_by_the_largest_candidate() {
         let keys: Vec<u64> =
             (0..5).map(|at| (first * 5 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
         curve.lookup(&keys, 80);
-        curve.publish(&keys);
+        curve.publish(&keys, keys.len());
     }
     assert_eq!(curve.tracked_pages(), 32_000);
     assert!(curve.list.bytes() <= 64 * 32_000, "{} bytes", curve.list.bytes());
@@ -291,12 +291,12 @@ fn what_nobody_has_computed_yet_is_no_hit_and_is_forgotten_with_its_request() {
     curve.lookup(&keys, 12);
     curve.lookup(&keys, 12);
     assert_eq!(hits(&curve), 0, "both compute it");
-    curve.publish(&keys[..2]);
+    curve.publish(&keys[..2], 2);
     curve.lookup(&keys, 12);
     assert_eq!(hits(&curve), 8);
     curve.abort(&keys);
     assert_eq!(curve.tracked_pages(), 2);
-    curve.publish(&keys);
+    curve.publish(&keys, keys.len());
     curve.lookup(&keys, 12);
     assert_eq!(hits(&curve), 16, "the last token is always computed");
     curve.lookup(&keys, 13);
@@ -305,10 +305,73 @@ fn what_nobody_has_computed_yet_is_no_hit_and_is_forgotten_with_its_request() {
 }
 
 #[test]
-fn ratios_that_would_need_too_many_pages_are_left_out() {
-    let curve = HitCurve::new(CurveOptions { max_pages: 45, ..options(4, 10) });
+fn with_a_window_ratios_that_would_need_too_many_pages_are_left_out() {
+    let window = Some(CurveWindow { device_pages: 2, retention: Retention::All });
+    let options = CurveOptions { window, ..options(4, 10) };
+    let curve = HitCurve::new(CurveOptions { max_pages: 45, ..options.clone() });
     let ratios: Vec<f64> = curve.candidates().map(|candidate| candidate.ratio).collect();
     assert_eq!(ratios, [0.0, 0.5, 1.0, 2.0, 4.0]);
-    let curve = HitCurve::new(CurveOptions { max_pages: 4, ..options(4, 10) });
+    let curve = HitCurve::new(CurveOptions { max_pages: 4, ..options });
     assert_eq!(curve.candidates().count(), 3, "the device alone can always be followed");
+}
+
+#[test]
+fn resets_are_counted_by_reason_and_leave_the_counters() {
+    let mut curve = HitCurve::new(options(4, 100));
+    for _ in 0..2 {
+        curve.lookup(&[1, 2], 8);
+        curve.publish(&[1, 2], 2);
+    }
+    curve.reset(ResetReason::Weights);
+    curve.reset(ResetReason::Flush);
+    curve.reset(ResetReason::Weights);
+    assert_eq!(ResetReason::ALL.map(|reason| curve.resets(reason)), [1, 2, 0]);
+    assert_eq!((curve.tracked_pages(), curve.lookup_tokens(), curve.cold_tokens()), (0, 16, 8));
+    assert!(curve.candidates().all(|candidate| candidate.hit_tokens == 8 && !candidate.warm));
+}
+
+#[test]
+fn pages_of_an_answer_are_found_and_their_last_one_keeps_its_window() {
+    let window = Some(CurveWindow { device_pages: 10, retention: Retention::Tail });
+    let mut curve = HitCurve::new(CurveOptions { window, ..options(4, 100) });
+    curve.lookup(&[1, 2], 8);
+    curve.publish(&[1, 2], 2);
+    curve.publish(&[1, 2, 3, 4], 2);
+    curve.lookup(&[1, 2, 3, 4, 5], 20);
+    assert!(curve.candidates().all(|candidate| candidate.hit_tokens == 16));
+    curve.lookup(&[1, 2, 3], 12);
+    let found = curve.candidates().next().expect("the device");
+    assert_eq!((found.hit_tokens, found.window_loss_tokens), (24, 4), "page 3 has none");
+}
+
+#[test]
+fn a_sample_of_the_pages_is_close_to_all_of_them() {
+    for (name, tokens, device) in [
+        ("agentic_p256.jsonl.gz", 256, 8350),
+        ("conversation_p512.jsonl.gz", 512, 4175),
+        ("synthetic_p512.jsonl.gz", 512, 4175),
+    ] {
+        let requests = requests(name);
+        let total: usize = requests.iter().map(|request| request.tokens).sum();
+        let exact = replay(&requests, options(tokens, device), |_, _| {});
+        let (mut sum, mut worst, mut count) = (0.0, 0_f64, 0.0);
+        for seed in 0..8 {
+            let options = CurveOptions { max_pages: 16_384, ..options(tokens, device) };
+            let mut curve = HitCurve::with_seed(options, seed);
+            for request in &requests {
+                curve.lookup(&request.keys, request.tokens);
+                curve.publish(&request.keys, request.keys.len());
+                assert!(curve.tracked_pages() <= 16_384);
+            }
+            assert!(curve.sampling_ratio() < 1.0, "{name}");
+            for ((ratio, exact), found) in exact.iter().zip(curve.candidates()) {
+                assert_eq!(*ratio, found.ratio);
+                let error = (found.hit_tokens as f64 - *exact as f64).abs() / total as f64;
+                (sum, worst, count) = (sum + error, worst.max(error), count + 1.0);
+            }
+        }
+        println!("{name}: mean {:.4}, worst {worst:.4}", sum / count);
+        assert!(sum / count <= 0.01, "{name}: mean {:.4}", sum / count);
+        assert!(worst <= 0.025, "{name}: {worst:.4}");
+    }
 }

@@ -22,6 +22,7 @@
 mod budget;
 mod commit;
 mod config;
+mod curve;
 mod deadlines;
 mod event;
 mod handle;
@@ -55,6 +56,7 @@ mod tests;
 mod witness;
 
 pub use config::{ConfigError, EngineConfig, Scheduling};
+pub use curve::{CurveEvent, CurveSender, CurveSnapshot, Estimator};
 pub use event::{AbortReason, Initiator};
 pub use handle::{Handle, SubmitError, SubmitRefused};
 pub use kv_cache::{Namespace, PoolStats};

@@ -60,6 +60,8 @@ fn measure(waiting: usize, fair_share: bool) -> Vec<Duration> {
         pool_pages: vec![100 * RUNNING],
         max_submissions: RUNNING + waiting,
         prefix_cache: false,
+        host: None,
+        retention: engine::Retention::default(),
         scheduling: Scheduling {
             fair_share,
             queue_timeout: Some(Duration::from_secs(3600)),
@@ -73,7 +75,7 @@ fn measure(waiting: usize, fair_share: bool) -> Vec<Duration> {
     let eos = vec![TokenId(127)];
     let options = FakeOptions { vocab: 128, eos, timing, ..FakeOptions::default() };
     let (sender, times): (_, Receiver<Duration>) = channel();
-    let prepared = prepare(config, Box::new(FakeRunner::new(options))).expect("good bounds");
+    let prepared = prepare(config, Box::new(FakeRunner::new(options)), None).expect("good bounds");
     let observer = Box::new(Watcher(sender));
     let (handle, join) = prepared.spawn(Arc::clone(&admission), observer, clock).expect("a thread");
     let names: Vec<Arc<str>> = (0..TENANTS).map(|name| name.to_string().into()).collect();

@@ -70,7 +70,7 @@ impl Observer for Sums {
     fn on_step(&mut self, stats: &StepStats<'_>) {
         let mut sums = self.0.lock().expect("one thread");
         sums.computed += stats.prompt_tokens;
-        sums.cached += stats.cached_tokens;
+        sums.cached += stats.cached_device_tokens;
         sums.recomputed += stats.recomputed_tokens;
         sums.preemptions += stats.preemptions.requests();
     }
@@ -119,6 +119,8 @@ impl Rig {
             pool_pages: vec![setup.pages; loaded.spec.pools.len()],
             max_submissions: 100,
             prefix_cache: setup.cache,
+            host: None,
+            retention: kv_cache::Retention::default(),
             scheduling: Scheduling::default(),
             seed: 0,
         };
@@ -129,7 +131,7 @@ impl Rig {
         };
         let admission = AdmissionController::new(limits, 1.0);
         let sums = Arc::new(Mutex::new(Totals::default()));
-        let prepared = prepare(config, loaded.runner).expect("good bounds");
+        let prepared = prepare(config, loaded.runner, None).expect("good bounds");
         let observer = Box::new(Sums(Arc::clone(&sums)));
         let (core, handle) = prepared.into_core(Arc::clone(&admission), observer, Box::new(Still));
         Self { core, handle, admission, book: Book::default(), sums, next: 0 }

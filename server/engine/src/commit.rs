@@ -176,7 +176,9 @@ impl Core {
             requests: self.plan.rows.len(),
             tokens: self.plan.batch.tokens.len(),
             prompt_tokens: self.report.prompt_tokens,
-            cached_tokens: self.plan.cached_tokens,
+            cached_device_tokens: self.plan.cached.device,
+            cached_host_tokens: self.plan.cached.host,
+            cached_storage_tokens: 0,
             recomputed_tokens: self.report.recomputed_tokens,
             generated_tokens: self.report.generated_tokens,
             preemptions: self.plan.preemptions,
@@ -232,7 +234,14 @@ impl Core {
         };
         self.admission.set_open_slots(self.scheduler.open_slots());
         for (pool, stats) in snapshot.pools.iter_mut().zip(self.scheduler.pools.stats()) {
-            *pool = stats;
+            pool.device = stats;
+        }
+        if let Some(host) = &self.host {
+            host.stats_into(&mut snapshot.copies);
+            let stats = self.scheduler.pools.host_stats().into_iter().flatten();
+            for (pool, stats) in snapshot.pools.iter_mut().zip(stats) {
+                pool.host = Some(stats);
+            }
         }
     }
 

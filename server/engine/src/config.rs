@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kv_cache::{PoolSet, PoolSpec};
+use kv_cache::{CacheOptions, HostTier, PoolSet, PoolSpec, Retention};
 use model::ModelSpec;
 use types::{Bytes, Pages};
 
@@ -22,6 +22,10 @@ pub struct EngineConfig {
     pub max_submissions: usize,
     /// Whether pages stay cached for requests with the same beginning.
     pub prefix_cache: bool,
+    /// The tier of pages in host memory; only with `prefix_cache`.
+    pub host: Option<HostTier>,
+    /// Which computed pages keep their part in a window pool.
+    pub retention: Retention,
     /// Who runs before whom, and for how long.
     pub scheduling: Scheduling,
     /// Start of the randomness of requests that bring no seed.
@@ -90,6 +94,19 @@ pub enum ConfigError {
          switch it off for this model"
     )]
     Uncacheable,
+    /// A host tier without a prefix cache would never be used.
+    #[error("a host tier needs the prefix cache, which is off")]
+    HostWithoutCache,
+    /// Host pages that do not mirror those of the device.
+    #[error(
+        "host pages are {host:?} and must be, pool by pool, at least those of the device, {device:?}"
+    )]
+    HostPages {
+        /// Host pages given.
+        host: Vec<usize>,
+        /// Device pages given.
+        device: Vec<usize>,
+    },
     /// The model declares no KV pool, or one with empty pages.
     #[error("the model declares no usable KV pool")]
     NoPool,
@@ -127,7 +144,27 @@ impl EngineConfig {
         if self.prefix_cache && !PoolSet::can_cache(&self.pools(spec)) {
             return Err(ConfigError::Uncacheable);
         }
+        self.host.as_ref().map_or(Ok(()), |host| self.check_host(host))
+    }
+
+    fn check_host(&self, host: &HostTier) -> Result<(), ConfigError> {
+        if !self.prefix_cache {
+            return Err(ConfigError::HostWithoutCache);
+        }
+        let (host, device) = (host.pages.clone(), self.pool_pages.clone());
+        if let Some(pages) = host.iter().find(|pages| u32::try_from(**pages).is_err()) {
+            return Err(ConfigError::TooManyPages(*pages));
+        }
+        if host.len() != device.len() || host.iter().zip(&device).any(|(host, own)| host < own) {
+            return Err(ConfigError::HostPages { host, device });
+        }
         Ok(())
+    }
+
+    /// How pages are shared.
+    pub(crate) fn cache(&self) -> CacheOptions {
+        let (host, retention) = (self.host.clone(), self.retention);
+        CacheOptions { enabled: self.prefix_cache, host, retention }
     }
 
     /// The most tokens, prompt and answer together, that one request may ever have.
@@ -175,6 +212,8 @@ mod tests {
             pool_pages: vec![2],
             max_submissions: 1,
             prefix_cache: true,
+            host: None,
+            retention: Retention::default(),
             scheduling: Scheduling::default(),
             seed: 0,
         };

@@ -22,10 +22,12 @@
 mod budget;
 mod commit;
 mod config;
+mod copier;
 mod curve;
 mod deadlines;
 mod event;
 mod handle;
+mod host;
 mod mailbox;
 mod output;
 mod preempt;
@@ -59,15 +61,17 @@ pub use config::{ConfigError, EngineConfig, Scheduling};
 pub use curve::{CurveEvent, CurveSender, CurveSnapshot, Estimator};
 pub use event::{AbortReason, Initiator};
 pub use handle::{Handle, SubmitError, SubmitRefused};
-pub use kv_cache::{Namespace, PoolStats};
+pub use kv_cache::{HostStats, HostTier, Namespace, PoolStats, Retention, WritePolicy};
+pub use memory_pool::CopyStats;
 pub use output::{
     Abort, Finish, Outcome, PromptLogprob, RequestEnd, RequestError, Sink, Stage, Timings,
     TokenEvent, TtftPhases, Verdict,
 };
 pub use prepare::{PrepareError, Prepared, prepare};
 pub use stats::{
-    EngineSnapshot, EngineState, FirstToken, LoopStage, Observer, PreemptReason, Preemptions,
-    Queue, QueueExit, QueueExitCause, RetractedSnapshot, StageTimes, StepPhase, StepStats,
+    EngineSnapshot, EngineState, FirstToken, LoopStage, Observer, PoolSnapshot, PreemptReason,
+    Preemptions, Queue, QueueExit, QueueExitCause, RetractedSnapshot, StageTimes, StepPhase,
+    StepStats,
 };
 pub use submission::Submission;
 pub use time::TimeSource;

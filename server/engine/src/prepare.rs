@@ -7,12 +7,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use admission::AdmissionController;
-use kv_cache::{CacheOptions, PoolSet};
+use kv_cache::PoolSet;
+use memory_pool::{CopyEngine, HostMemory};
 use model::{Batch, Logits, ModelRunner, ModelSpec, PageList, RunError};
 use types::{Clock, PageId, TokenId};
 
 use crate::config::{ConfigError, EngineConfig};
+use crate::copier::{Copier, NoBytes};
 use crate::handle::Handle;
+use crate::host::BACKUPS_MAX;
 use crate::stats::Observer;
 use crate::step::{Core, Turn};
 use crate::time::TimeSource;
@@ -35,6 +38,9 @@ pub enum PrepareError {
     /// A bound cannot hold.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Host memory without a host tier, or the other way round.
+    #[error("{0}")]
+    Host(&'static str),
     /// The model could not allocate its pools or run a step.
     #[error("{0}")]
     Run(#[from] RunError),
@@ -44,6 +50,7 @@ pub enum PrepareError {
 pub struct Prepared {
     pub(crate) config: EngineConfig,
     pub(crate) runner: Box<dyn ModelRunner>,
+    pub(crate) copier: Option<Box<dyn Copier>>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -52,17 +59,40 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
-/// Checks the bounds and allocates the pools.
+/// Checks the bounds, allocates the pools, and starts the threads that copy between the tiers.
+///
+/// `host` is the memory of `config.host`, for runners that have bytes: the parts that the host
+/// mirrors, with as many pages as the tier has.
 ///
 /// # Errors
-/// A bound that cannot hold, or pools that do not fit into memory.
+/// A bound that cannot hold, pools that do not fit into memory, or host memory that is not what
+/// the configuration says.
 pub fn prepare(
     config: EngineConfig,
     mut runner: Box<dyn ModelRunner>,
+    host: Option<HostMemory>,
 ) -> Result<Prepared, PrepareError> {
     config.check(runner.spec())?;
+    if config.host.is_none() && host.is_some() {
+        return Err(PrepareError::Host("host memory was allocated and no host tier is configured"));
+    }
     runner.allocate(&config.pool_pages)?;
-    Ok(Prepared { config, runner })
+    let devices = runner.memories().to_vec();
+    let copier: Option<Box<dyn Copier>> = match (&config.host, host, devices.is_empty()) {
+        (None, _, _) => None,
+        (Some(_), Some(host), false) => {
+            let queue = BACKUPS_MAX + 2 * config.max_running;
+            Some(Box::new(CopyEngine::new(devices, Arc::new(host), queue)))
+        }
+        (Some(_), None, true) => Some(Box::new(NoBytes::default())),
+        (Some(_), None, false) => {
+            return Err(PrepareError::Host("a host tier is configured and has no memory"));
+        }
+        (Some(_), Some(_), true) => {
+            return Err(PrepareError::Host("this model has no bytes to keep in host memory"));
+        }
+    };
+    Ok(Prepared { config, runner, copier })
 }
 
 impl Prepared {
@@ -153,7 +183,7 @@ impl Prepared {
         time: Box<dyn TimeSource>,
     ) -> (Core, Handle) {
         let specs = self.config.pools(self.runner.spec());
-        let pools = PoolSet::new(specs, CacheOptions::device_only(self.config.prefix_cache));
+        let pools = PoolSet::new(specs, self.config.cache());
         Core::new(self, pools, admission, observer, time)
     }
 }

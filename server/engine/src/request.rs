@@ -70,6 +70,20 @@ pub(crate) struct Request {
     ran: Duration,
 }
 
+/// Prompt tokens taken from the cache for the first time, by where their pages were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Taken {
+    pub(crate) device: u64,
+    pub(crate) host: u64,
+}
+
+impl std::ops::AddAssign for Taken {
+    fn add_assign(&mut self, more: Self) {
+        self.device += more.device;
+        self.host += more.host;
+    }
+}
+
 /// What computing a slice meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Computed {
@@ -272,10 +286,10 @@ impl Request {
 
     /// Takes what is cached of its tokens beyond those in its pages. Returns how many prompt
     /// tokens it has for the first time.
-    pub(crate) fn take_cached(&mut self) -> usize {
+    pub(crate) fn take_cached(&mut self) -> Taken {
         if self.scores_prompt() {
             self.settle();
-            return 0;
+            return Taken::default();
         }
         let lookup = match (self.was_looked_up, self.preemptions) {
             (false, _) => Lookup::First,
@@ -283,11 +297,15 @@ impl Request {
             (true, _) => Lookup::Again,
         };
         self.was_looked_up = true;
-        let attached = self.table.attach_prefix(&self.namespace, &self.tokens, lookup).tokens;
-        let prompt = self.cover(attached.saturating_sub(self.computed)).prompt;
+        let attached = self.table.attach_prefix(&self.namespace, &self.tokens, lookup);
+        let new = self.ever_computed.max(self.computed);
+        let prompt = self.cover(attached.tokens.saturating_sub(self.computed)).prompt;
         self.cached += prompt;
         self.settle();
-        prompt
+        // What is loaded lies behind what the device has.
+        let loaded = new.max(attached.tokens - attached.host_tokens)..new + prompt;
+        let host = loaded.len() as u64;
+        Taken { device: prompt as u64 - host, host }
     }
 
     /// Owes what it has left to compute of its prompt: what was thought to be cached when it came

@@ -19,7 +19,7 @@ use crate::budget::{PageReserve, TokenBudget};
 use crate::deadlines::Deadlines;
 use crate::preempt::{Need, Preemptor};
 use crate::queue::ByRank;
-use crate::request::Request;
+use crate::request::{Request, Taken};
 use crate::stats::{PreemptReason, Preemptions, Queue, QueueExit};
 use crate::waiting::Waiting;
 
@@ -54,7 +54,7 @@ pub(crate) struct StepPlan {
     pub(crate) batch: Batch,
     pub(crate) preemptions: Preemptions,
     /// Prompt tokens taken from the cache for the first time.
-    pub(crate) cached_tokens: u64,
+    pub(crate) cached: Taken,
     /// Requests that were evicted before they could start; they have ended.
     pub(crate) refused: Vec<(Request, Rejected)>,
     /// Prompt chunks, until they follow the decode rows.
@@ -65,7 +65,7 @@ impl StepPlan {
     fn clear(&mut self) {
         self.drop_rows();
         self.preemptions = Preemptions::default();
-        self.cached_tokens = 0;
+        self.cached = Taken::default();
     }
 
     /// The step did not run after all.
@@ -224,7 +224,7 @@ impl Scheduler {
         let decodes = request.is_decoding();
         if !decodes {
             self.reserve.remove(request, &self.pools);
-            step.plan.cached_tokens += request.take_cached() as u64;
+            step.plan.cached += request.take_cached();
             self.reserve.add(request, &self.pools);
             if request.finds_claimed(&mut self.claims) {
                 return;
@@ -364,7 +364,7 @@ impl Scheduler {
             // The whole prompt at once, so that the next to start is already another tenant's.
             Queue::Waiting => self.waiting.charge(request.slot, request.tokens.len()),
         }
-        step.plan.cached_tokens += request.take_cached() as u64;
+        step.plan.cached += request.take_cached();
         if !request.finds_claimed(&mut self.claims) {
             let len = step.budget.take_for(&request);
             let tokens = request.computed() + len;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use kv_cache::PoolStats;
+use kv_cache::{HostStats, PoolStats};
+use memory_pool::CopyStats;
 use types::{RequestId, Time};
 
 use crate::output::{RequestEnd, TtftPhases};
@@ -34,9 +35,14 @@ pub struct StepStats<'a> {
     pub tokens: usize,
     /// Prompt tokens computed for the first time.
     pub prompt_tokens: u64,
-    /// Prompt tokens taken from the prefix cache, for the first time: `prompt_tokens_total` of the
-    /// source `device`. With `prompt_tokens` they add up to the prompts that reached their end.
-    pub cached_tokens: u64,
+    /// Prompt tokens taken from pages of the prefix cache on the device, for the first time:
+    /// `prompt_tokens_total` of the source `device`. The sources and `prompt_tokens` add up to the
+    /// prompts that reached their end.
+    pub cached_device_tokens: u64,
+    /// The same from pages that were loaded from the host tier for it.
+    pub cached_host_tokens: u64,
+    /// The same from pages that came from storage.
+    pub cached_storage_tokens: u64,
     /// Prompt and answer tokens computed again after a preemption.
     pub recomputed_tokens: u64,
     /// Tokens generated.
@@ -244,11 +250,22 @@ pub struct EngineSnapshot {
     /// The retracted queue.
     pub retracted: RetractedSnapshot,
     /// Each KV pool, in the order of `PoolId`.
-    pub pools: Vec<PoolStats>,
+    pub pools: Vec<PoolSnapshot>,
+    /// What was copied between the tiers so far.
+    pub copies: CopyStats,
     /// When the last turn ended; at most a second old while the engine lives and no step runs.
     pub last_iteration: Time,
     /// Turns so far.
     pub iterations: u64,
+}
+
+/// One KV pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolSnapshot {
+    /// Its pages on the device.
+    pub device: PoolStats,
+    /// Its pages on the host, where there is such a tier.
+    pub host: Option<HostStats>,
 }
 
 /// The retracted queue, in numbers.

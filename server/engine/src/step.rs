@@ -13,13 +13,16 @@ use types::{RequestId, Time};
 use crate::commit::Report;
 use crate::event::{AbortReason, Event};
 use crate::handle::{Handle, Shared, SubmitError};
+use crate::host::Host;
 use crate::mailbox::Mailbox;
 use crate::output::{Abort, Outcome, RequestError};
 use crate::prepare::Prepared;
 use crate::request::Request;
 use crate::scheduler::{Limits, Scheduler, StepPlan};
 use crate::scores::rows_per_step;
-use crate::stats::{EngineSnapshot, EngineState, LoopStage, Observer, QueueExitCause};
+use crate::stats::{
+    EngineSnapshot, EngineState, LoopStage, Observer, PoolSnapshot, QueueExitCause,
+};
 use crate::submission::Submission;
 use crate::time::{StageClock, TimeSource};
 
@@ -55,6 +58,7 @@ pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
     pub(crate) life: Life,
     runner: Box<dyn ModelRunner>,
+    pub(crate) host: Option<Host>,
     pub(crate) logits: Logits,
     pub(crate) scorer: Scorer,
     time: Box<dyn TimeSource>,
@@ -75,7 +79,7 @@ impl Core {
         mut time: Box<dyn TimeSource>,
     ) -> (Self, Handle) {
         let max_request_tokens = prepared.max_request_tokens();
-        let Prepared { config, runner } = prepared;
+        let Prepared { config, runner, copier } = prepared;
         let now = time.now();
         let snapshot = EngineSnapshot {
             state: EngineState::Ready,
@@ -84,7 +88,8 @@ impl Core {
             running_limit: config.max_running,
             waiting: 0,
             retracted: crate::stats::RetractedSnapshot::default(),
-            pools: pools.stats().collect(),
+            pools: pools.stats().map(|device| PoolSnapshot { device, host: None }).collect(),
+            copies: memory_pool::CopyStats::default(),
             last_iteration: now,
             iterations: 0,
         };
@@ -114,6 +119,7 @@ impl Core {
             shared,
             life: Life::Ready,
             runner,
+            host: copier.map(Host::new),
             logits: Logits::new(),
             scorer: Scorer::default(),
             time,
@@ -143,13 +149,14 @@ impl Core {
         self.mark(LoopStage::Wait);
         let started = self.clock.last();
         self.drain_events();
+        let settled = self.settle_copies();
         self.mark(LoopStage::Events);
         self.schedule();
         if !self.report.queue_exits.is_empty() {
             self.publish_queues();
         }
         self.mark(LoopStage::Schedule);
-        let outcome = self.execute();
+        let outcome = settled.and_then(|()| self.begin_copies()).and_then(|()| self.execute());
         let busy = self.mark(LoopStage::Forward);
         match outcome {
             Ok(()) => self.commit(busy),
@@ -205,6 +212,19 @@ impl Core {
 
     fn abort(&mut self, id: RequestId, reason: AbortReason) {
         self.end(id, |request| Outcome::Aborted(Abort { stage: request.stage(), reason }));
+    }
+
+    /// Learns which copies between the tiers have ended.
+    fn settle_copies(&mut self) -> Result<(), String> {
+        let Some(host) = &mut self.host else { return Ok(()) };
+        host.settle(&self.scheduler.pools)
+    }
+
+    /// Begins the copies that the planned step has ordered; the step waits for its loads.
+    fn begin_copies(&mut self) -> Result<(), String> {
+        let Some(host) = &mut self.host else { return Ok(()) };
+        self.plan.batch.loads = host.begin(&self.scheduler.pools)?;
+        Ok(())
     }
 
     fn schedule(&mut self) {
@@ -314,6 +334,9 @@ impl Core {
         }
         for id in self.scheduler.ids() {
             self.end(id, &outcome);
+        }
+        if let Some(host) = self.host.take() {
+            host.close(&self.scheduler.pools);
         }
     }
 

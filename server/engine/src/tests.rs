@@ -29,6 +29,8 @@ fn bounds() -> EngineConfig {
         pool_pages: vec![16],
         max_submissions: 8,
         prefix_cache: true,
+        host: None,
+        retention: kv_cache::Retention::default(),
         scheduling: Scheduling::default(),
         seed: 0,
     }
@@ -125,7 +127,7 @@ impl Rig {
         };
         let admission = AdmissionController::new(limits, 1000.0);
         let runner = Box::new(FakeRunner::new(options));
-        let prepared = prepare(bounds(), runner).expect("good bounds");
+        let prepared = prepare(bounds(), runner, None).expect("good bounds");
         let (handle, join) =
             prepared.spawn(Arc::clone(&admission), observer, clock).expect("a thread");
         Self { clock, admission, handle, join: Some(join), steps }
@@ -202,7 +204,7 @@ fn a_request_gets_its_tokens_and_the_gauges_are_back_before_its_end() {
     assert!(end.streaming && end.time_per_output_token().is_some());
     let snapshot = rig.handle.snapshot();
     assert_eq!((snapshot.running, snapshot.waiting), (0, 0));
-    assert_eq!(snapshot.pools[0].used_active.0, 0);
+    assert_eq!(snapshot.pools[0].device.used_active.0, 0);
     assert_eq!(rig.admission.snapshot(rig.clock.now()).requests, 0);
     // The same id may come again once it has ended.
     rig.submit(7, &[1], 1).end();
@@ -352,7 +354,7 @@ fn a_step_costs_the_same_however_many_wait() {
         let admission = AdmissionController::new(limits, 1.0);
         let config = EngineConfig { max_submissions: 20_000, ..bounds() };
         let runner = Box::new(FakeRunner::new(FakeOptions::default()));
-        let prepared = prepare(config, runner).expect("good bounds");
+        let prepared = prepare(config, runner, None).expect("good bounds");
         let (sender, _steps) = channel();
         let time = Box::new(Modelled(Time::ZERO));
         let (mut core, handle) =
@@ -381,14 +383,15 @@ fn the_warm_up_measures_the_second_step() {
     // 2 ms a step and 0.5 ms a token: 64 tokens take 34 ms.
     let config = EngineConfig { prefill_chunk: 64, ..bounds() };
     let runner = Box::new(FakeRunner::new(FakeOptions::default()));
-    let mut prepared = prepare(config, runner).expect("good bounds");
+    let mut prepared = prepare(config, runner, None).expect("good bounds");
     let rate = prepared.warm_up(&mut Modelled(Time::ZERO)).expect("the fake model runs");
     assert!((rate - 64.0 / 0.034).abs() < 1e-6, "{rate}");
     // A model of a token per second is not asked for 64 of them.
     let timing = FakeTiming { prefill_token: Duration::from_secs(1), ..FakeTiming::default() };
     let options = FakeOptions { timing, ..FakeOptions::default() };
     let config = EngineConfig { prefill_chunk: 64, ..bounds() };
-    let mut prepared = prepare(config, Box::new(FakeRunner::new(options))).expect("good bounds");
+    let mut prepared =
+        prepare(config, Box::new(FakeRunner::new(options)), None).expect("good bounds");
     let mut time = Modelled(Time::ZERO);
     let rate = prepared.warm_up(&mut time).expect("the fake model runs");
     assert!((rate - 1.0).abs() < 0.01, "{rate}");

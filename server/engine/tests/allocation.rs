@@ -121,13 +121,15 @@ impl Rig {
             pool_pages: vec![64 * requests; runner.spec().pools.len()],
             max_submissions: requests,
             prefix_cache: true,
+            host: None,
+            retention: engine::Retention::default(),
             scheduling: Scheduling { fair_share: true, ..Scheduling::default() },
             seed: 0,
         };
         let (steps, decoded) = channel();
         let gate = Arc::new(Mutex::new(()));
         let observer = Box::new(Watcher { before: 0, steps, gate: Arc::clone(&gate) });
-        let prepared = prepare(config, runner).expect("good bounds");
+        let prepared = prepare(config, runner, None).expect("good bounds");
         let (handle, _) =
             prepared.spawn(Arc::clone(&admission), observer, clock).expect("a thread");
         Self { clock, admission, handle, decoded, gate, next_id: 0 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use admission::AdmissionController;
-use engine::{EngineConfig, PrepareError, Prepared};
+use engine::{EngineConfig, PrepareError, Prepared, Retention};
 use metric_catalog::labels::StartupPhase;
 use types::{Clock, Time};
 
 use super::Checked;
-use crate::cli::PrefixCache;
+use crate::cli::{PrefixCache, SwaRetention};
 use crate::config::{Finding, Resolved};
 use crate::http::{Api, Serving};
 use crate::lifecycle::Phase;
@@ -52,7 +52,7 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, Start
         );
     }
     stopwatch.lap(StartupPhase::Load);
-    let mut prepared = engine::prepare(config(&resolved, api), runner)?;
+    let mut prepared = engine::prepare(config(&resolved, api), runner, None)?;
     stopwatch.lap(StartupPhase::Pools);
     api.life.advance(Phase::Warming);
     let rate = warm_up(&mut prepared, api.clock)?;
@@ -89,8 +89,19 @@ fn config(resolved: &Resolved, api: &Api) -> EngineConfig {
         pool_pages: resolved.pools.iter().map(|pool| pool.pages).collect(),
         max_submissions: load.max_queued_requests.max(SUBMISSIONS_MIN),
         prefix_cache: load.prefix_cache == PrefixCache::On,
+        host: None,
+        retention: retention(resolved.retention),
         scheduling: resolved.settings.order.scheduling(),
         seed: api.nonce(),
+    }
+}
+
+const fn retention(chosen: SwaRetention) -> Retention {
+    match chosen {
+        SwaRetention::All => Retention::All,
+        SwaRetention::Tail => Retention::Tail,
+        SwaRetention::TailEvery(tokens) => Retention::TailEvery(tokens),
+        SwaRetention::TailBranch => Retention::TailBranch,
     }
 }
 

@@ -207,10 +207,10 @@ impl Gauges {
         let age = engine.retracted.oldest.map_or(Duration::ZERO, |since| now.since(since));
         retracted.oldest.set_duration(age);
         for (gauges, pool) in self.pools.iter().zip(&engine.pools) {
-            gauges.set(pool);
+            gauges.set(&pool.device);
         }
         // Every pool knows it.
-        self.queries.follow(engine.pools.first().map_or(0, |pool| pool.query_tokens));
+        self.queries.follow(engine.pools.first().map_or(0, |pool| pool.device.query_tokens));
     }
 }
 

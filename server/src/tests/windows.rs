@@ -21,7 +21,8 @@ fn tight() -> Rig {
     let flags = "--kv-pool-bytes 712KiB --max-context 512 --prefill-chunk 16 --threads 1";
     let rig = Rig::new(&format!("--model {} {flags}", model.display()));
     let pools = rig.serving().engine.snapshot().pools.clone();
-    let pages: Vec<_> = pools.iter().map(|pool| (pool.name, pool.capacity.0)).collect();
+    let pages: Vec<_> =
+        pools.iter().map(|pool| (pool.device.name, pool.device.capacity.0)).collect();
     // 20 tokens of a window and 16 of a chunk lie in five pages of 16.
     assert_eq!(pages, [("kv", 32), ("swa", 5)]);
     rig

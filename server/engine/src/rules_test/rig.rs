@@ -126,6 +126,8 @@ pub(super) fn bounds(running: usize, scheduling: Scheduling) -> EngineConfig {
         pool_pages: vec![4000],
         max_submissions: 100_000,
         prefix_cache: false,
+        host: None,
+        retention: kv_cache::Retention::default(),
         scheduling,
         seed: 0,
     }
@@ -149,7 +151,7 @@ impl Rig {
         let window = (config.pool_pages.len() > 1).then_some(WINDOW);
         let options = FakeOptions { window, ..FakeOptions::default() };
         let runner = Box::new(FakeRunner::new(options));
-        let prepared = prepare(config, runner).expect("good bounds");
+        let prepared = prepare(config, runner, None).expect("good bounds");
         let (core, handle) = prepared.into_core(
             Arc::clone(&admission),
             Box::new(watcher.clone()),

@@ -114,7 +114,8 @@ fn nothing_is_left(world: &mut World) -> Result<(), String> {
     ensure!(snapshot.running == 0 && snapshot.waiting == 0, "left: {snapshot:?}");
     ensure!(snapshot.retracted.requests == 0 && snapshot.retracted.tokens == 0, "{snapshot:?}");
     for pool in &snapshot.pools {
-        ensure!(pool.used_active.0 == 0, "{} pages are lost", pool.used_active);
+        let lost = pool.device.used_active;
+        ensure!(lost.0 == 0, "{lost} pages are lost");
     }
     let queue = world.admission.snapshot(world.time.read());
     ensure!(queue.requests == 0, "{} permits are left", queue.requests);

@@ -85,6 +85,8 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
         pool_pages: [kv_pages].into_iter().chain(swa_pages).collect(),
         max_submissions: dice.pick(&[4, 1000]),
         prefix_cache: dice.chance(800),
+        host: None,
+        retention: kv_cache::Retention::default(),
         scheduling: scheduling(dice),
         seed,
     };

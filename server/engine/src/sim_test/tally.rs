@@ -56,7 +56,7 @@ impl Observer for Watcher {
         let mut told = self.0.lock().expect("one thread");
         told.generated += stats.generated_tokens;
         told.prompt += stats.prompt_tokens;
-        told.cached += stats.cached_tokens;
+        told.cached += stats.cached_device_tokens + stats.cached_host_tokens;
         told.recomputed += stats.recomputed_tokens;
         told.batch_tokens += stats.tokens as u64;
         told.largest_batch = told.largest_batch.max(stats.tokens);

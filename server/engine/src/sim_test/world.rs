@@ -93,7 +93,7 @@ impl World {
         let inner = Witness::new(conditions.model.clone());
         let runner = FaultyRunner { inner, faults: Arc::clone(&faults) };
         let watcher = Watcher::default();
-        let prepared = prepare(conditions.config.clone(), Box::new(runner))
+        let prepared = prepare(conditions.config.clone(), Box::new(runner), None)
             .map_err(|error| error.to_string())?;
         let (core, handle) = prepared.into_core(
             Arc::clone(&admission),

@@ -63,7 +63,8 @@ impl Turns {
             ttft_objective: Duration::ZERO,
         };
         let admission = AdmissionController::new(limits, 1.0);
-        let prepared = prepare(config, Box::new(FakeRunner::new(options))).expect("good bounds");
+        let prepared =
+            prepare(config, Box::new(FakeRunner::new(options)), None).expect("good bounds");
         let (sender, steps) = channel();
         let time = Box::new(Modelled(Time::ZERO));
         let observer = Box::new(Steps(sender));

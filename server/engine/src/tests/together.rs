@@ -8,7 +8,7 @@ fn choices_come_in_together_or_not_at_all() {
         Limits { max_queued_requests: 0, max_queued_tokens: Some(0), ttft_objective: PATIENCE };
     let admission = AdmissionController::new(limits, 1.0);
     let runner = Box::new(FakeRunner::new(FakeOptions::default()));
-    let prepared = prepare(bounds(), runner).expect("good bounds");
+    let prepared = prepare(bounds(), runner, None).expect("good bounds");
     let (sender, _steps) = channel();
     let time = Box::new(Modelled(Time::ZERO));
     let (mut core, handle) =

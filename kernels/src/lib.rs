@@ -16,6 +16,7 @@ mod buffer;
 mod caps;
 mod error;
 mod format;
+mod latent;
 mod linear;
 mod math;
 mod ops;
@@ -30,6 +31,7 @@ pub use attention::{
 pub use caps::KernelPath;
 pub use error::KernelError;
 pub use format::{WeightFormat, dequantize_row};
+pub use latent::{add_scaled, attend_rows, dot, mix_rows, rms_scale, silu_mul_clamped};
 pub use linear::{Linear, forward_all, pack};
 pub use ops::{
     add, all_finite, argmax, gelu_tanh_mul, log_sum_exp, rms_norm, rms_norm_in_place, scale,

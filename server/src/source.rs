@@ -105,13 +105,21 @@ impl Source {
                     TokenizerSource::Gguf(source) => Text::Vocabulary(Box::new(vocab(*source))),
                 };
                 let machine = &settings.machine;
-                let spec = pools_of_a_rank(info.spec, machine.page_tokens, machine.tp_size);
+                let multiple = model::page_multiple(&info.config);
+                let spec = if info.config.deepseek_v4.is_some() {
+                    // Every rank has all rows. Sizes that do not fit are refused by their rule.
+                    let pools = model::pools_of(&info.config, machine.page_tokens);
+                    let pools = pools.unwrap_or(info.spec.pools);
+                    ModelSpec { pools, ..info.spec }
+                } else {
+                    pools_of_a_rank(info.spec, machine.page_tokens, machine.tp_size)
+                };
                 let by_ratio_only = spec.pools.iter().any(|pool| pool.parts.len() > 1);
                 Ok(Facts {
                     spec,
                     floats_per_token,
                     tp_heads: Some(info.config.kv_heads),
-                    page_multiple: 1,
+                    page_multiple: multiple,
                     by_ratio_only,
                     text,
                 })
@@ -138,6 +146,9 @@ impl Source {
                     ..LoadOptions::default()
                 };
                 let loaded = model::load(path, options).map_err(|error| unusable(path, &error))?;
+                for note in &loaded.notes {
+                    tracing::info!(note, "Some weights are not used.");
+                }
                 Ok(loaded.runner)
             }
         }
@@ -213,7 +224,12 @@ fn unusable(path: &Path, error: &model::LoadError) -> Finding {
 /// Hidden states, projections and gates of one token.
 const fn floats_per_token(config: &ModelConfig) -> usize {
     let heads = config.heads + 2 * config.kv_heads;
-    4 * config.hidden + heads * config.head_dim + 2 * config.intermediate
+    // Two sets of streams, where there are several.
+    let streams = match &config.deepseek_v4 {
+        Some(v4) => 2 * v4.streams,
+        None => 0,
+    };
+    (4 + streams) * config.hidden + heads * config.head_dim + 2 * config.intermediate
 }
 
 /// The pools with pages of another size, and the rows of one rank's heads.

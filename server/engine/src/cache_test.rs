@@ -110,7 +110,7 @@ struct Rig {
 impl Rig {
     fn new(setup: Setup) -> Self {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models");
-        let options = LoadOptions { page_tokens: PAGE_TOKENS, ..LoadOptions::default() };
+        let options = LoadOptions { page_tokens: Some(PAGE_TOKENS), ..LoadOptions::default() };
         let loaded = load(&path.join(setup.model), options).expect("a fixture");
         let config = EngineConfig {
             max_running: setup.max_running,

@@ -1,10 +1,11 @@
 //! Architectures: which tensors they are made of and how they compute.
 //!
 //! Llama, Qwen3 and Gemma 3 are one decoder: some norms are optional, and some layers may see a
-//! sliding window. This module knows kernels and tensors; it opens no files and decides nothing
+//! sliding window. DeepSeek-V4 is one of its own. This module knows kernels and tensors; it opens no files and decides nothing
 //! about batches.
 
 mod decoder;
+pub(crate) mod deepseek_v4;
 mod pools;
 mod rope;
 mod share;

@@ -3,12 +3,15 @@
 //! Everything is checked here: a configuration that parses describes a model that this crate can
 //! run. No weights are looked at.
 
+mod deepseek_v4;
 mod gguf;
 mod hf;
 
 use std::fmt;
 
 use types::TokenId;
+
+pub use self::deepseek_v4::{Compression, DeepseekV4, Indexer, Yarn};
 
 /// The largest value of any dimension; far above real models, far below overflow.
 const MAX_DIM: u64 = 1 << 24;
@@ -25,10 +28,13 @@ pub enum Architecture {
     /// Gemma 3, text only: layers that see a window between those that see everything, norms
     /// before and after each block and on each query and key head, a GELU gate.
     Gemma3,
+    /// DeepSeek-V4: several residual streams, experts, and a window of latents beside compressed
+    /// history.
+    DeepseekV4,
 }
 
 impl Architecture {
-    /// All of them, as error messages list them.
+    /// Those that GGUF files may hold, as error messages list them.
     pub const SUPPORTED: &str = "llama, qwen3, gemma3";
 
     /// The name used in GGUF files.
@@ -38,13 +44,14 @@ impl Architecture {
             Self::Llama => "llama",
             Self::Qwen3 => "qwen3",
             Self::Gemma3 => "gemma3",
+            Self::DeepseekV4 => "deepseek_v4",
         }
     }
 
     /// Whether query and key heads have an RMS norm.
     pub(crate) const fn has_head_norms(self) -> bool {
         match self {
-            Self::Llama => false,
+            Self::Llama | Self::DeepseekV4 => false,
             Self::Qwen3 | Self::Gemma3 => true,
         }
     }
@@ -52,7 +59,7 @@ impl Architecture {
     /// Whether what a block adds is normed before it is added.
     pub(crate) const fn has_post_norms(self) -> bool {
         match self {
-            Self::Llama | Self::Qwen3 => false,
+            Self::Llama | Self::Qwen3 | Self::DeepseekV4 => false,
             Self::Gemma3 => true,
         }
     }
@@ -60,7 +67,7 @@ impl Architecture {
     /// What the gate of the MLP goes through.
     pub(crate) const fn activation(self) -> Activation {
         match self {
-            Self::Llama | Self::Qwen3 => Activation::Silu,
+            Self::Llama | Self::Qwen3 | Self::DeepseekV4 => Activation::Silu,
             Self::Gemma3 => Activation::GeluTanh,
         }
     }
@@ -178,6 +185,8 @@ pub struct ModelConfig {
     pub bos: Option<TokenId>,
     /// Tokens that end an answer.
     pub eos: Vec<TokenId>,
+    /// What a DeepSeek-V4 model has beyond; `None` for all others.
+    pub deepseek_v4: Option<Box<DeepseekV4>>,
 }
 
 /// Why a configuration describes no model that can run here.
@@ -252,6 +261,7 @@ struct Draft {
     tied: bool,
     bos: Option<u64>,
     eos: Vec<u64>,
+    deepseek_v4: Option<Box<DeepseekV4>>,
 }
 
 /// The rotary parameters of some layers.
@@ -326,7 +336,7 @@ impl Draft {
             rms_eps: self.rms_eps as f32,
             attention_scale,
             embedding_scale: match self.architecture {
-                Architecture::Llama | Architecture::Qwen3 => None,
+                Architecture::Llama | Architecture::Qwen3 | Architecture::DeepseekV4 => None,
                 Architecture::Gemma3 => Some((self.hidden as f64).sqrt() as f32),
             },
             norm_offset: self.norm_offset,
@@ -337,6 +347,7 @@ impl Draft {
             tied: self.tied,
             bos: self.bos.map(|id| token("bos_token_id", id)).transpose()?,
             eos: self.eos.iter().map(|id| token("eos_token_id", *id)).collect::<Result<_, _>>()?,
+            deepseek_v4: self.deepseek_v4,
         })
     }
 }

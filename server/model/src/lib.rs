@@ -15,12 +15,15 @@ mod sampler;
 mod weights;
 
 pub use arch::TensorsError;
-pub use config::{Architecture, ConfigError, ModelConfig, RopePairs, RopeScaling, Sliding};
+pub use config::{
+    Architecture, Compression, ConfigError, DeepseekV4, Indexer, ModelConfig, RopePairs,
+    RopeScaling, Sliding, Yarn,
+};
 pub use fake::{FakeOptions, FakeRunner, FakeTiming};
 pub use kernels::KernelPath;
 pub use load::{
-    GgufTokenizer, LOADABLE, LoadError, LoadOptions, Loaded, ModelInfo, TokenizerSource, inspect,
-    load,
+    GgufTokenizer, LOADABLE, LoadError, LoadOptions, Loaded, ModelInfo, PageTokensError,
+    TokenizerSource, inspect, load, page_multiple, pools_of, read_config,
 };
 pub use runner::{
     Batch, KernelUse, Logits, ModelRunner, ModelSpec, PageList, PartSpec, PoolSpec, RunError, Slice,

@@ -2,6 +2,7 @@
 //!
 //! [`inspect`] reads configuration and headers only; [`load`] also packs the weights.
 
+mod pages;
 mod tokenizer;
 
 use std::io::Read;
@@ -10,15 +11,16 @@ use std::sync::Arc;
 
 use kernels::{KernelError, KernelPath};
 
+pub use self::pages::{PageTokensError, page_multiple, pools_of};
 pub use self::tokenizer::{GgufTokenizer, TokenizerSource};
-use crate::arch::{Decoder, Naming, Packing, Share, TensorsError, check_tensors, pool_specs};
-use crate::config::{ConfigError, ModelConfig};
+use crate::arch::{
+    Decoder, Naming, Packing, Share, TensorsError, check_tensors, deepseek_v4, pool_specs,
+};
+use crate::config::{Architecture, ConfigError, ModelConfig};
 use crate::dense::DenseRunner;
 use crate::runner::{ModelRunner, ModelSpec};
 use crate::weights::{Weights, WeightsError, gguf, safetensors};
 
-/// Tokens of a KV page where nobody says otherwise.
-const PAGE_TOKENS: usize = 16;
 /// Configuration files are small; anything larger is not one.
 const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
@@ -34,21 +36,22 @@ pub struct LoadOptions {
     pub kernel_path: KernelPath,
     /// Whether quantised weights become f32: exact, slow and large; for comparisons.
     pub dequantize: bool,
-    /// Tokens of a KV page; at least one.
-    pub page_tokens: usize,
+    /// Tokens of a KV page; at least one, and a multiple of what [`page_multiple`] says. `None`: 16,
+    /// or 256 for DeepSeek-V4.
+    pub page_tokens: Option<usize>,
     /// Ranks that compute a step together, each with a share of the heads and of the MLP, and with
     /// KV pools and threads of its own; at least one.
     pub tp_size: usize,
 }
 
 impl Default for LoadOptions {
-    /// One rank on one thread, the best kernels, weights as stored, pages of 16.
+    /// One rank on one thread, the best kernels, weights as stored, pages as the model likes them.
     fn default() -> Self {
         Self {
             threads: 1,
             kernel_path: KernelPath::Detect,
             dequantize: false,
-            page_tokens: PAGE_TOKENS,
+            page_tokens: None,
             tp_size: 1,
         }
     }
@@ -62,6 +65,8 @@ pub struct Loaded {
     pub spec: ModelSpec,
     /// Where the model's tokenizer is.
     pub tokenizer_source: TokenizerSource,
+    /// Sentences about what was left out, for the log; none where nothing was.
+    pub notes: Vec<String>,
 }
 
 /// What [`inspect`] returns.
@@ -122,6 +127,14 @@ pub enum LoadError {
         /// The most ranks below that work.
         works: usize,
     },
+    /// The pages that were asked for do not fit the model.
+    #[error("{}: {source}", path.display())]
+    Pages {
+        /// The path as given.
+        path: PathBuf,
+        /// The value, and what would work.
+        source: PageTokensError,
+    },
     /// No kernel takes a tensor.
     #[error("{}: tensor {name}: {source}", path.display())]
     Kernel {
@@ -134,6 +147,20 @@ pub enum LoadError {
     },
 }
 
+/// Reads the configuration of the model folder at `path`, or of the `config.json` itself; needs no
+/// weights.
+///
+/// # Errors
+/// [`LoadError`] names the file and what is wrong with it.
+pub fn read_config(path: &Path) -> Result<ModelConfig, LoadError> {
+    let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let generation = file.with_file_name("generation_config.json");
+    let config = read_bytes(&file)?;
+    let generation = if generation.is_file() { Some(read_bytes(&generation)?) } else { None };
+    ModelConfig::from_hf(&config, generation.as_deref())
+        .map_err(|source| LoadError::Config { path: file, source })
+}
+
 /// A model whose headers are read and checked.
 struct Opened {
     config: ModelConfig,
@@ -142,6 +169,7 @@ struct Opened {
     parameters: u64,
     name: String,
     tokenizer: TokenizerSource,
+    notes: Vec<String>,
 }
 
 /// Loads the model at `path` and packs its weights.
@@ -149,36 +177,34 @@ struct Opened {
 /// # Errors
 /// [`LoadError`]: one line that names the file and what would work.
 pub fn load(path: &Path, options: LoadOptions) -> Result<Loaded, LoadError> {
-    let (runner, tokenizer_source) = load_dense(path, options)?;
+    let opened = Opened::read(path)?;
+    let (tokenizer_source, notes) = (opened.tokenizer.clone(), opened.notes.clone());
+    let runner: Box<dyn ModelRunner> = match opened.config.architecture {
+        Architecture::Llama | Architecture::Qwen3 | Architecture::Gemma3 => {
+            Box::new(opened.dense(path, options)?)
+        }
+        Architecture::DeepseekV4 => Box::new(opened.deepseek_v4(path, options)?),
+    };
     let spec = runner.spec().clone();
-    Ok(Loaded { runner: Box::new(runner), spec, tokenizer_source })
+    Ok(Loaded { runner, spec, tokenizer_source, notes })
 }
 
+#[cfg(test)]
 pub(crate) fn load_dense(
     path: &Path,
     options: LoadOptions,
 ) -> Result<(DenseRunner, TokenizerSource), LoadError> {
     let opened = Opened::read(path)?;
-    let ranks = options.tp_size.max(1);
-    let shares = opened.shares(ranks)?;
-    let page_tokens = options.page_tokens.max(1);
-    let mut spec = opened.spec(page_tokens);
-    spec.pools = pool_specs(&shares[0].config(&opened.config), page_tokens);
-    let packing = Packing {
-        naming: opened.naming,
-        path: options.kernel_path,
-        dequantize: options.dequantize,
-        page_tokens,
-    };
-    let file = opened.weights.path().to_owned();
-    let weights = Arc::new(opened.weights);
-    let pack = |share| Decoder::pack(&opened.config, Arc::clone(&weights), packing, share);
-    let decoders = shares.iter().map(pack).collect::<Result<Vec<_>, _>>();
-    let decoders =
-        decoders.map_err(|(name, source)| LoadError::Kernel { path: file, name, source })?;
-    spec.weight_bytes = decoders.iter().map(Decoder::weight_bytes).sum();
-    spec.kernels = decoders[0].kernels();
-    Ok((DenseRunner::new(spec, decoders, options.threads), opened.tokenizer))
+    let tokenizer = opened.tokenizer.clone();
+    Ok((opened.dense(path, options)?, tokenizer))
+}
+
+#[cfg(test)]
+pub(crate) fn load_deepseek_v4(
+    path: &Path,
+    options: LoadOptions,
+) -> Result<deepseek_v4::DeepseekRunner, LoadError> {
+    Opened::read(path)?.deepseek_v4(path, options)
 }
 
 /// Reads configuration and headers of the model at `path`; looks at no weights.
@@ -187,11 +213,55 @@ pub(crate) fn load_dense(
 /// As [`load`], for everything that shows without the weights.
 pub fn inspect(path: &Path) -> Result<ModelInfo, LoadError> {
     let opened = Opened::read(path)?;
-    let spec = opened.spec(PAGE_TOKENS);
+    let spec = opened.spec(path, None)?;
     Ok(ModelInfo { spec, config: opened.config, tokenizer_source: opened.tokenizer })
 }
 
 impl Opened {
+    fn dense(self, path: &Path, options: LoadOptions) -> Result<DenseRunner, LoadError> {
+        let shares = self.shares(options.tp_size.max(1))?;
+        let mut spec = self.spec(path, options.page_tokens)?;
+        let page_tokens = spec.pools[0].page_tokens;
+        spec.pools = pool_specs(&shares[0].config(&self.config), page_tokens);
+        let packing = Packing {
+            naming: self.naming,
+            path: options.kernel_path,
+            dequantize: options.dequantize,
+            page_tokens,
+        };
+        let file = self.weights.path().to_owned();
+        let weights = Arc::new(self.weights);
+        let pack = |share| Decoder::pack(&self.config, Arc::clone(&weights), packing, share);
+        let decoders = shares.iter().map(pack).collect::<Result<Vec<_>, _>>();
+        let decoders =
+            decoders.map_err(|(name, source)| LoadError::Kernel { path: file, name, source })?;
+        spec.weight_bytes = decoders.iter().map(Decoder::weight_bytes).sum();
+        spec.kernels = decoders[0].kernels();
+        Ok(DenseRunner::new(spec, decoders, options.threads))
+    }
+
+    fn deepseek_v4(
+        self,
+        path: &Path,
+        options: LoadOptions,
+    ) -> Result<deepseek_v4::DeepseekRunner, LoadError> {
+        if options.tp_size > 1 {
+            return Err(LoadError::Ranks {
+                path: self.weights.path().to_owned(),
+                ranks: options.tp_size,
+                what: "this architecture runs on one".to_owned(),
+                works: 1,
+            });
+        }
+        let mut spec = self.spec(path, options.page_tokens)?;
+        let path = options.kernel_path;
+        let model = deepseek_v4::Model::pack(self.config, self.weights, path, &spec.pools)?;
+        spec.weight_bytes = model.weight_bytes();
+        spec.kernels = model.kernels();
+        let threads = kernels::ThreadPool::new(options.threads.max(1));
+        Ok(deepseek_v4::DeepseekRunner::new(spec, model, threads))
+    }
+
     fn read(path: &Path) -> Result<Self, LoadError> {
         let facts = std::fs::metadata(path).map_err(|error| LoadError::NotAModel {
             path: path.to_owned(),
@@ -226,7 +296,8 @@ impl Opened {
         let tokenizer = tokenizer::from_gguf(header).map_err(wrap)?;
         let parameters = check_tensors(&config, Naming::Gguf, &weights)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { config, weights, naming: Naming::Gguf, parameters, name, tokenizer })
+        let (naming, notes) = (Naming::Gguf, Vec::new());
+        Ok(Self { config, weights, naming, parameters, name, tokenizer, notes })
     }
 
     fn read_folder(path: &Path) -> Result<Self, LoadError> {
@@ -238,17 +309,28 @@ impl Opened {
             };
             return Err(LoadError::NotAModel { path: path.to_owned(), what });
         }
-        let config = read_config(&file)?;
-        let generation = path.join("generation_config.json");
-        let generation = if generation.is_file() { Some(read_config(&generation)?) } else { None };
-        let config = ModelConfig::from_hf(&config, generation.as_deref())
-            .map_err(|source| LoadError::Config { path: file, source })?;
-        let weights = safetensors::open(path)?;
-        let parameters = check_tensors(&config, Naming::Hf, &weights)?;
+        let config = read_config(path)?;
+        let mut notes = Vec::new();
+        let (weights, parameters) = if config.deepseek_v4.is_some() {
+            let weights = safetensors::open_packed(path)?;
+            let deepseek_v4::Checked { parameters, skipped } =
+                deepseek_v4::check_tensors(&config, &weights)?;
+            if skipped > 0 {
+                notes.push(format!(
+                    "{skipped} tensors of the block that predicts further tokens (mtp.*) are not used"
+                ));
+            }
+            (weights, parameters)
+        } else {
+            let weights = safetensors::open(path)?;
+            let parameters = check_tensors(&config, Naming::Hf, &weights)?;
+            (weights, parameters)
+        };
         let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let name = resolved.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let tokenizer = TokenizerSource::HfFolder(path.to_owned());
-        Ok(Self { config, weights, naming: Naming::Hf, parameters, name, tokenizer })
+        let naming = Naming::Hf;
+        Ok(Self { config, weights, naming, parameters, name, tokenizer, notes })
     }
 
     /// The shares of `ranks` ranks.
@@ -260,23 +342,25 @@ impl Opened {
         })
     }
 
-    fn spec(&self, page_tokens: usize) -> ModelSpec {
-        ModelSpec {
+    fn spec(&self, path: &Path, page_tokens: Option<usize>) -> Result<ModelSpec, LoadError> {
+        let pools = pools_of(&self.config, page_tokens)
+            .map_err(|source| LoadError::Pages { path: path.to_owned(), source })?;
+        Ok(ModelSpec {
             name: self.name.clone(),
             architecture: self.config.architecture.to_string(),
             vocab: self.config.vocab,
             max_context: self.config.max_context,
             eos: self.config.eos.clone(),
             bos: self.config.bos,
-            pools: pool_specs(&self.config, page_tokens),
+            pools,
             parameters: self.parameters,
             weight_bytes: self.weights.entries().map(|(_, entry)| entry.bytes as u64).sum(),
             kernels: Vec::new(),
-        }
+        })
     }
 }
 
-fn read_config(path: &Path) -> Result<Vec<u8>, LoadError> {
+fn read_bytes(path: &Path) -> Result<Vec<u8>, LoadError> {
     let io = |source| LoadError::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(io)?;

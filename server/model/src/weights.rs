@@ -18,6 +18,31 @@ use memory_pool::{MapError, MappedFile};
 pub(crate) struct Weights {
     files: Vec<MappedFile>,
     tensors: BTreeMap<String, Entry>,
+    /// Tensors of types that no kernel reads; only some models take them.
+    packed: BTreeMap<String, PackedEntry>,
+}
+
+/// How values are stored that some models bring and no kernel reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PackedFormat {
+    /// FP8 of four exponent and three mantissa bits.
+    E4M3,
+    /// A power of two in a byte.
+    E8M0,
+    /// Bytes.
+    I8,
+    I32,
+    I64,
+}
+
+/// As [`Entry`], of such a type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PackedEntry {
+    pub(crate) file: usize,
+    pub(crate) start: usize,
+    pub(crate) bytes: usize,
+    pub(crate) format: PackedFormat,
+    pub(crate) shape: Shape,
 }
 
 /// Where a tensor lies. `start + bytes` is inside the file: checked when the entry is made.
@@ -69,7 +94,18 @@ pub enum WeightsError {
 
 impl Weights {
     pub(crate) const fn new(files: Vec<MappedFile>, tensors: BTreeMap<String, Entry>) -> Self {
-        Self { files, tensors }
+        Self { files, tensors, packed: BTreeMap::new() }
+    }
+
+    /// The tensor of that name whose type no kernel reads, if there is one.
+    pub(crate) fn packed(&self, name: &str) -> Option<(&PackedEntry, &[u8])> {
+        let entry = self.packed.get(name)?;
+        Some((entry, &self.files[entry.file][entry.start..entry.start + entry.bytes]))
+    }
+
+    /// All of those by name.
+    pub(crate) fn packed_entries(&self) -> impl Iterator<Item = (&str, &PackedEntry)> {
+        self.packed.iter().map(|(name, entry)| (name.as_str(), entry))
     }
 
     /// The tensor of that name, if there is one.

@@ -16,7 +16,7 @@ use crate::runner::{Batch, Logits, ModelRunner, PageList};
 
 /// The recommended bound on any f32 difference.
 const TOLERANCE: f32 = 2e-4;
-const CHUNKS: [usize; 7] = [3, 1, 57, 5, 130, 2, 3];
+pub(super) const CHUNKS: [usize; 7] = [3, 1, 57, 5, 130, 2, 3];
 const PAGES: usize = 40;
 
 pub(crate) fn fixture(name: &str) -> PathBuf {
@@ -66,11 +66,11 @@ impl Golden {
         bytes.as_chunks::<4>().0.iter().copied()
     }
 
-    fn floats(&self, name: &str) -> Vec<f32> {
+    pub(super) fn floats(&self, name: &str) -> Vec<f32> {
         self.words(name, Dtype::F32).map(f32::from_le_bytes).collect()
     }
 
-    fn integers(&self, name: &str) -> Vec<usize> {
+    pub(super) fn integers(&self, name: &str) -> Vec<usize> {
         self.words(name, Dtype::I32).map(|word| i32::from_le_bytes(word) as usize).collect()
     }
 
@@ -78,7 +78,7 @@ impl Golden {
         self.integers(name).into_iter().map(|id| TokenId(id as u32)).collect()
     }
 
-    fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 }
@@ -96,7 +96,7 @@ impl Trace for Recorder {
     }
 }
 
-fn assert_close(found: &[f32], expect: &[f32], what: &str) {
+pub(super) fn assert_close(found: &[f32], expect: &[f32], what: &str) {
     assert_eq!(found.len(), expect.len(), "{what}");
     let worst = found.iter().zip(expect).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(worst <= TOLERANCE && !worst.is_nan(), "{what}: off by {worst}");
@@ -115,7 +115,7 @@ fn whole(tables: &Tables, prompt: &[TokenId], probes: &[usize]) -> Batch {
 }
 
 /// Rows of the positions that the golden file keeps of a traced tensor.
-fn kept_rows(values: &[f32], length: usize, probes: &[usize]) -> Vec<f32> {
+pub(super) fn kept_rows(values: &[f32], length: usize, probes: &[usize]) -> Vec<f32> {
     let width = values.len() / length;
     if length <= 20 {
         return values.to_vec();

@@ -200,6 +200,18 @@ pub enum TensorsError {
         /// The shape by the configuration, rows first.
         expected: String,
     },
+    /// A tensor is stored in a way that it cannot be.
+    #[error("{}: tensor {name} is stored as {found}, expected {expected}", path.display())]
+    Type {
+        /// The model's first file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// The type in the file.
+        found: String,
+        /// What it may be.
+        expected: &'static str,
+    },
     /// A tensor would not be used.
     #[error(
         "{}: tensor {name} of shape {found} is not part of a {model} \

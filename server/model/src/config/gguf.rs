@@ -28,7 +28,7 @@ impl ModelConfig {
         let (hidden, layers) = (count("embedding_length")?, count("block_count")?);
         let heads = count("attention.head_count")?;
         let (sliding, attention_scalar) = match architecture {
-            Architecture::Llama | Architecture::Qwen3 => (None, None),
+            Architecture::Llama | Architecture::Qwen3 | Architecture::DeepseekV4 => (None, None),
             Architecture::Gemma3 => {
                 refuse_softcap(header, name)?;
                 // No key holds the scalar: it is the head's size but in the largest model.
@@ -54,19 +54,22 @@ impl ModelConfig {
             norm_offset: 0.0,
             rope: Rope {
                 theta: header.number(&key("rope.freq_base"))?.unwrap_or(match architecture {
-                    Architecture::Llama | Architecture::Qwen3 => 10_000.0,
+                    Architecture::Llama | Architecture::Qwen3 | Architecture::DeepseekV4 => {
+                        10_000.0
+                    }
                     Architecture::Gemma3 => 1_000_000.0,
                 }),
                 scaling: rope_scaling(header, name)?,
             },
             sliding,
             rope_pairs: match architecture {
-                Architecture::Llama => RopePairs::Adjacent,
+                Architecture::Llama | Architecture::DeepseekV4 => RopePairs::Adjacent,
                 Architecture::Qwen3 | Architecture::Gemma3 => RopePairs::HalfSplit,
             },
             tied: !header.tensors.contains_key("output.weight"),
             bos: header.count("tokenizer.ggml.bos_token_id")?,
             eos: end_tokens(header)?,
+            deepseek_v4: None,
         }
         .check()?;
         for rest in ["rope.dimension_count", "attention.value_length"] {

@@ -1,15 +1,18 @@
 //! `config.json` of a Hugging Face folder: the old spelling (`rope_theta` and `rope_scaling`) and
 //! the new one (`rope_parameters`).
 
+mod deepseek_v4;
 mod gemma3;
 
 use serde_json::{Map, Value};
 
 use super::{
-    Architecture, ConfigError, Draft, ModelConfig, Rope, RopePairs, RopeScaling, SlidingDraft,
+    Architecture, ConfigError, DeepseekV4, Draft, ModelConfig, Rope, RopePairs, RopeScaling,
+    SlidingDraft,
 };
 
-const ARCHITECTURES: &str = "LlamaForCausalLM, Qwen3ForCausalLM, Gemma3ForCausalLM";
+const ARCHITECTURES: &str =
+    "LlamaForCausalLM, Qwen3ForCausalLM, Gemma3ForCausalLM, DeepseekV4ForCausalLM";
 const ROPE_TYPES: &str = "default, linear, llama3";
 
 impl ModelConfig {
@@ -20,10 +23,11 @@ impl ModelConfig {
     pub fn from_hf(config: &[u8], generation: Option<&[u8]>) -> Result<Self, ConfigError> {
         let config = Fields::parse(config)?;
         let architecture = architecture(&config)?;
-        refuse_what_is_not_built(&config)?;
+        refuse_what_is_not_built(&config, architecture)?;
         let family = match architecture {
             Architecture::Llama | Architecture::Qwen3 => Family::plain(&config)?,
             Architecture::Gemma3 => gemma3::read(&config)?,
+            Architecture::DeepseekV4 => deepseek_v4::read(&config)?,
         };
         let heads = config.count("num_attention_heads")?;
         let mut eos = config.ids("eos_token_id")?;
@@ -39,9 +43,19 @@ impl ModelConfig {
             hidden: config.count("hidden_size")?,
             layers: config.count("num_hidden_layers")?,
             heads,
-            kv_heads: config.optional_count("num_key_value_heads")?.unwrap_or(heads),
+            kv_heads: match architecture {
+                Architecture::DeepseekV4 => 1,
+                Architecture::Llama | Architecture::Qwen3 | Architecture::Gemma3 => {
+                    config.optional_count("num_key_value_heads")?.unwrap_or(heads)
+                }
+            },
             head_dim: config.optional_count("head_dim")?.or(family.head_dim),
-            intermediate: config.count("intermediate_size")?,
+            intermediate: config.count(match architecture {
+                Architecture::DeepseekV4 => "moe_intermediate_size",
+                Architecture::Llama | Architecture::Qwen3 | Architecture::Gemma3 => {
+                    "intermediate_size"
+                }
+            })?,
             vocab: config.count("vocab_size")?,
             max_context: config.count("max_position_embeddings")?,
             rms_eps: config.number("rms_norm_eps")?.unwrap_or(1e-6),
@@ -49,10 +63,16 @@ impl ModelConfig {
             norm_offset: family.norm_offset,
             rope: family.rope,
             sliding: family.sliding,
-            rope_pairs: RopePairs::HalfSplit,
+            rope_pairs: match architecture {
+                Architecture::DeepseekV4 => RopePairs::Adjacent,
+                Architecture::Llama | Architecture::Qwen3 | Architecture::Gemma3 => {
+                    RopePairs::HalfSplit
+                }
+            },
             tied: config.optional_flag("tie_word_embeddings")?.unwrap_or(family.tied),
             bos: config.ids("bos_token_id")?.first().copied(),
             eos,
+            deepseek_v4: family.deepseek_v4,
         }
         .check()
     }
@@ -68,6 +88,7 @@ struct Family {
     head_dim: Option<u64>,
     /// Whether the head is the embedding where the file does not say.
     tied: bool,
+    deepseek_v4: Option<Box<DeepseekV4>>,
 }
 
 impl Family {
@@ -82,6 +103,7 @@ impl Family {
             norm_offset: 0.0,
             head_dim: None,
             tied: false,
+            deepseek_v4: None,
         })
     }
 }
@@ -95,6 +117,7 @@ fn architecture(config: &Fields) -> Result<Architecture, ConfigError> {
             Some("LlamaForCausalLM") => Ok(Architecture::Llama),
             Some("Qwen3ForCausalLM") => Ok(Architecture::Qwen3),
             Some("Gemma3ForCausalLM") => Ok(Architecture::Gemma3),
+            Some("DeepseekV4ForCausalLM") => Ok(Architecture::DeepseekV4),
             _ => Err(ConfigError::unsupported(field, name, ARCHITECTURES)),
         };
     }
@@ -105,18 +128,24 @@ fn architecture(config: &Fields) -> Result<Architecture, ConfigError> {
         "qwen3" => Ok(Architecture::Qwen3),
         // `gemma3` is the model that also sees images.
         "gemma3_text" => Ok(Architecture::Gemma3),
+        "deepseek_v4" => Ok(Architecture::DeepseekV4),
         _ => Err(ConfigError::unsupported(field, name, ARCHITECTURES)),
     }
 }
 
 /// Features that would silently change the answers if they were ignored.
-fn refuse_what_is_not_built(config: &Fields) -> Result<(), ConfigError> {
+fn refuse_what_is_not_built(
+    config: &Fields,
+    architecture: Architecture,
+) -> Result<(), ConfigError> {
     for field in ["attention_bias", "mlp_bias", "use_sliding_window"] {
         if config.flag(field)? {
             return Err(ConfigError::unsupported(field, true, "false"));
         }
     }
-    if let Some(quantization) = config.get("quantization_config") {
+    if architecture != Architecture::DeepseekV4
+        && let Some(quantization) = config.get("quantization_config")
+    {
         let method = quantization.get("quant_method").unwrap_or(quantization);
         let supported = "f32, f16 or bf16 weights, or a GGUF file";
         return Err(ConfigError::unsupported("quantization_config", method, supported));

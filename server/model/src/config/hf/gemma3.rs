@@ -32,6 +32,7 @@ pub(super) fn read(config: &Fields) -> Result<Family, ConfigError> {
         norm_offset: 1.0,
         head_dim: Some(HEAD_DIM),
         tied: true,
+        deepseek_v4: None,
     })
 }
 

@@ -141,7 +141,7 @@ impl Source {
                         Kernels::Detect => KernelPath::Detect,
                         Kernels::Reference => KernelPath::Reference,
                     },
-                    page_tokens: resolved.page_tokens,
+                    page_tokens: Some(resolved.page_tokens),
                     tp_size: resolved.tp_size,
                     ..LoadOptions::default()
                 };
@@ -208,6 +208,7 @@ fn unusable(path: &Path, error: &model::LoadError) -> Finding {
         | model::LoadError::Config { .. }
         | model::LoadError::Weights(_)
         | model::LoadError::Tensors(_)
+        | model::LoadError::Pages { .. }
         | model::LoadError::Ranks { .. }
         | model::LoadError::Kernel { .. } => false,
     };

@@ -132,7 +132,8 @@ mod tests {
     use super::*;
 
     fn numbers(seed: u32, len: usize) -> Vec<f32> {
-        let number = |i: usize| (i as u32 * 2_654_435_761 + seed * 40_503) >> 16;
+        let number =
+            |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed * 40_503) >> 16;
         (0..len).map(|i| (number(i) % 2001) as f32 / 500.0 - 2.0).collect()
     }
 

@@ -1,8 +1,8 @@
 //! Architectures: which tensors they are made of and how they compute.
 //!
 //! Llama, Qwen3 and Gemma 3 are one decoder: some norms are optional, and some layers may see a
-//! sliding window. DeepSeek-V4 is one of its own. This module knows kernels and tensors; it opens no files and decides nothing
-//! about batches.
+//! sliding window. DeepSeek-V4 is one of its own. This module knows kernels and
+//! tensors; it opens no files and decides nothing about batches.
 
 mod decoder;
 pub(crate) mod deepseek_v4;

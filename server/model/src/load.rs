@@ -36,8 +36,8 @@ pub struct LoadOptions {
     pub kernel_path: KernelPath,
     /// Whether quantised weights become f32: exact, slow and large; for comparisons.
     pub dequantize: bool,
-    /// Tokens of a KV page; at least one, and a multiple of what [`page_multiple`] says. `None`: 16,
-    /// or 256 for DeepSeek-V4.
+    /// Tokens of a KV page; at least one, and a multiple of what [`page_multiple`] says. `None`:
+    /// 16, or 256 for DeepSeek-V4.
     pub page_tokens: Option<usize>,
     /// Ranks that compute a step together, each with a share of the heads and of the MLP, and with
     /// KV pools and threads of its own; at least one.
@@ -317,7 +317,8 @@ impl Opened {
                 deepseek_v4::check_tensors(&config, &weights)?;
             if skipped > 0 {
                 notes.push(format!(
-                    "{skipped} tensors of the block that predicts further tokens (mtp.*) are not used"
+                    "{skipped} tensors of the block that predicts further tokens (mtp.*) are not \
+                     used"
                 ));
             }
             (weights, parameters)

@@ -51,7 +51,7 @@ impl Angles {
         self.sin.clear();
         for position in positions {
             for frequency in &frequencies.0 {
-                // Rounded to f32 before the cosine, as in the programs that models are trained with.
+                // Rounded to f32 before the cosine, as where models are trained.
                 let angle = f64::from(*position as f32 * frequency);
                 self.cos.push(angle.cos() as f32);
                 self.sin.push(angle.sin() as f32);

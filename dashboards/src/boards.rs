@@ -1,6 +1,7 @@
 //! The dashboards, one in each file.
 
 mod common;
+mod hicache;
 mod kv_pools;
 mod overview;
 mod queue;
@@ -10,5 +11,5 @@ use crate::ir::Dashboard;
 /// All dashboards.
 #[must_use]
 pub fn all() -> Vec<Dashboard> {
-    vec![overview::board(), queue::board(), kv_pools::board()]
+    vec![overview::board(), queue::board(), kv_pools::board(), hicache::board()]
 }

@@ -4,9 +4,13 @@
 //! that rules already name for roles to come. No label is ever taken from what a client sends
 //! without being folded into a closed set first (`Route`, `Method`, `StatusCode`).
 
+mod possible;
+
 use std::borrow::Cow;
 
 use crate::def::{Label, LabelInfo, Values};
+
+pub(crate) use possible::{abort_possible, http_possible};
 
 macro_rules! closed {
     ($(
@@ -243,6 +247,11 @@ closed! {
         /// Memory of the device that computes.
         Device = "device",
     }
+    /// Why the hit-ratio curve started again from nothing.
+    CurveReset: "reason" {
+        /// The cache was emptied.
+        Flush = "flush",
+    }
     /// State of used slots of a pool.
     SlotState: "state" {
         /// Pinned by live requests.
@@ -296,11 +305,6 @@ closed! {
         True = "true",
         /// One body at the end.
         False = "false",
-    }
-    /// Rank of a tensor-parallel group.
-    TpRank: "tp_rank" {
-        /// The only rank of an engine that is not split.
-        R0 = "0",
     }
     /// Template of the path of an HTTP request.
     Route: "route" {
@@ -409,7 +413,13 @@ open! {
     /// Order of the dimensions in a slot.
     Layout: "layout", 1, "constant of the pool";
     /// KV pool of the model served.
-    Pool: "pool", 8, "pools of a model: one for dense ones, one more for a sliding window";
+    Pool: "pool", 8, "pools of a model: one for dense ones, eight with their anchor for DeepSeek-V4";
+    /// Rank of a tensor-parallel group, from 0.
+    TpRank: "tp_rank", 64, "ranks of one process";
+    /// Host to device ratio of a candidate size of the host tier; 0 is the device alone.
+    HostRatio: "ratio", 16, "the candidates and the ratio in force";
+    /// NUMA node, as the kernel numbers them.
+    NumaNode: "numa_node", 16, "nodes of one host, or any";
     /// Pool whose indices this one borrows, or `none`.
     DerivedFrom: "derived_from", 1, "constant of the pool";
     /// Operation of the model that a kernel computes.
@@ -418,83 +428,4 @@ open! {
     Format: "format", 8, "weight formats we read, and none";
     /// Code path chosen for an operation.
     Kernel: "kernel", 16, "code paths of the kernels crate";
-}
-
-impl RejectReason {
-    /// Refusals of requests that had a place in the queue; those are among the admitted ones, too.
-    pub const AFTER_ADMISSION: [Self; 2] = [Self::PriorityEvicted, Self::QueueTimeout];
-}
-
-impl Method {
-    /// The value for a method as it stands in the request line.
-    pub fn from_name(name: &str) -> Self {
-        Self::ALL.iter().copied().find(|method| method.as_str() == name).unwrap_or(Self::Other)
-    }
-
-    /// Methods that a route answers with something else than 405.
-    const fn served_by(self, route: Route) -> bool {
-        match route {
-            Route::Completions | Route::ChatCompletions | Route::Tokenize | Route::Detokenize => {
-                matches!(self, Self::Post)
-            }
-            Route::Models | Route::Model | Route::Metrics | Route::Version | Route::Health => {
-                matches!(self, Self::Get | Self::Head)
-            }
-            Route::Other => true,
-        }
-    }
-}
-
-impl StatusCode {
-    /// The value for a numeric status.
-    ///
-    /// The server answers with the declared ones only. Should it ever answer with another, it is
-    /// counted as the general status of its class (200, 400 or 500), so that nothing is lost.
-    pub fn from_code(code: u16) -> Self {
-        match code {
-            400 => Self::S400,
-            404 => Self::S404,
-            405 => Self::S405,
-            408 => Self::S408,
-            413 => Self::S413,
-            415 => Self::S415,
-            429 => Self::S429,
-            499 => Self::S499,
-            503 => Self::S503,
-            401..=498 => Self::S400,
-            500.. => Self::S500,
-            _ => Self::S200,
-        }
-    }
-}
-
-/// Combinations of `http_requests_total` that can occur.
-pub(crate) fn http_possible(&(route, method, status): &(Route, Method, StatusCode)) -> bool {
-    use StatusCode as S;
-    if !method.served_by(route) {
-        return status == S::S405;
-    }
-    match route {
-        Route::Completions | Route::ChatCompletions => status != S::S405,
-        Route::Tokenize | Route::Detokenize => !matches!(status, S::S405 | S::S429),
-        Route::Model => matches!(status, S::S200 | S::S404),
-        Route::Models | Route::Metrics | Route::Version => status == S::S200,
-        Route::Health => matches!(status, S::S200 | S::S503),
-        Route::Other => status == S::S404,
-    }
-}
-
-/// Combinations of `requests_aborted_total` that can occur.
-pub(crate) fn abort_possible(
-    &(stage, initiator, reason): &(AbortStage, AbortInitiator, AbortReason),
-) -> bool {
-    let by = match reason {
-        AbortReason::ClientGone => AbortInitiator::Client,
-        AbortReason::SlowClient
-        | AbortReason::DrainDeadline
-        | AbortReason::Shutdown
-        | AbortReason::RunningTimeout => AbortInitiator::Server,
-    };
-    // Nothing has been sent to a client before decode, so it cannot be slow.
-    initiator == by && (reason != AbortReason::SlowClient || stage == AbortStage::Decode)
 }

@@ -151,6 +151,42 @@ catalog! {
     KV_POOL_INFO: Gauge<(Tier, Pool, Layers, PageTokens, SlotBytes, Layout, DerivedFrom)> =
         "sightline_kv_pool_info";
 
+    // ---- hit-ratio curve ----
+
+    /// Prompt tokens of requests seen by the estimator.
+    KV_HIT_CURVE_LOOKUP_TOKENS: Counter<()> = "sightline_kv_hit_curve_lookup_tokens_total";
+    /// Prompt tokens that would have been prefix hits, both tiers, at this host ratio; ratio 0 is
+    /// the device alone.
+    KV_HIT_CURVE_HIT_TOKENS: Counter<(HostRatio,)> = "sightline_kv_hit_curve_hit_tokens_total";
+    /// Tokens that the full-history pool had at this ratio but the window pool had lost.
+    KV_HIT_CURVE_WINDOW_LOSS_TOKENS: Counter<(HostRatio,)> =
+        "sightline_kv_hit_curve_window_loss_tokens_total";
+    /// Tokens of full pages not in the tracked horizon; no candidate could have served them.
+    KV_HIT_CURVE_COLD_TOKENS: Counter<()> = "sightline_kv_hit_curve_cold_tokens_total";
+    /// Host bytes that a NUMA node, or the control group, could give to a host tier, less the
+    /// reserve and what the server takes besides; numa_node is any where ranks are bound to none.
+    HICACHE_HEADROOM_BYTES: Gauge<(NumaNode,)> = "sightline_hicache_headroom_bytes";
+    /// Host bytes all local ranks on a node would need at this ratio, all pools; numa_node is any
+    /// where ranks are bound to none.
+    KV_HIT_CURVE_REQUIRED_BYTES: Gauge<(HostRatio, NumaNode)> =
+        "sightline_kv_hit_curve_required_bytes";
+    /// Host slots of a pool at this ratio.
+    KV_HIT_CURVE_CAPACITY_SLOTS: Gauge<(HostRatio, Pool)> =
+        "sightline_kv_hit_curve_capacity_slots";
+    /// Pages in the recency list.
+    KV_HIT_CURVE_TRACKED_SLOTS: Gauge<()> = "sightline_kv_hit_curve_tracked_slots";
+    /// 1 when the list has been full to this candidate's capacity, or nothing was ever dropped and
+    /// 10 capacities of look-ups have passed.
+    KV_HIT_CURVE_WARM: Gauge<(HostRatio,)> = "sightline_kv_hit_curve_warm";
+    /// Share of pages that the estimator follows; 1 when exact.
+    KV_HIT_CURVE_SAMPLING: Gauge<()> = "sightline_kv_hit_curve_sampling_ratio";
+    /// Requests the estimator missed, in whole or in part, because its queue was full.
+    KV_HIT_CURVE_DROPPED_REQUESTS: Counter<()> = "sightline_kv_hit_curve_dropped_requests_total";
+    /// Restarts from empty; reason is flush.
+    KV_HIT_CURVE_RESETS: Counter<(CurveReset,)> = "sightline_kv_hit_curve_resets_total";
+    /// CPU time of the estimator.
+    KV_HIT_CURVE_UPDATE_SECONDS: TimeCounter<()> = "sightline_kv_hit_curve_update_seconds_total";
+
     // ---- process and self-observation ----
 
     /// Constant 1; cuda is none in a build without it.

@@ -64,6 +64,9 @@ pub const POOL_ACTIVE_RATIO: f64 = 0.95;
 /// Retractions a second that count as a storm.
 pub const RETRACTIONS_PER_SECOND: f64 = 0.5;
 
+/// Difference between predicted and measured hit ratio above which the curve is not trusted.
+pub const CURVE_TRUST_RATIO: f64 = 0.05;
+
 #[cfg(test)]
 mod tests {
     use super::*;

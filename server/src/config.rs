@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use admission::Limits;
-use kv_cache::NodeRoom;
+use kv_cache::{NodeRoom, PlanInput};
 use model::ModelSpec;
 use types::Bytes;
 
@@ -129,6 +129,8 @@ pub struct Resolved {
     pub page_tokens: usize,
     /// Ranks that compute a step together; the pools above are those of one.
     pub tp_size: usize,
+    /// What a host tier of any ratio would take; `None` where it cannot be said.
+    pub tier: Option<PlanInput>,
     /// The host tier, where there is one.
     pub hierarchy: Option<HierarchyPlan>,
     /// Of which pages the part of a sliding window is kept.
@@ -167,6 +169,7 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: &Host) -> Result<Resolv
         return Err(findings);
     }
     let mut memory = ledger::plan(settings, facts, host, &mut findings);
+    let tier = hierarchy::input(settings, facts, host, &memory, &mut Findings::default());
     let hierarchy = hierarchy::plan(settings, facts, host, &memory, &mut findings);
     if let Some(tier) = &hierarchy {
         let bytes = Bytes(tier.plan.total_bytes);
@@ -198,6 +201,7 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: &Host) -> Result<Resolv
         ledger: memory.ledger,
         page_tokens: spec.pools.first().map_or(1, |pool| pool.page_tokens),
         tp_size: settings.machine.tp_size,
+        tier,
         hierarchy,
         retention: settings.cache.swa_retention,
         curve: curve(settings),

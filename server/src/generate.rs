@@ -109,6 +109,7 @@ impl Generation {
             let compiled = common.compiled.as_ref();
             let constraint = compiled.map(|form| form.constraint(&common.stop_tokens));
             let assembler = Assembler::new(tokenizer, shape);
+            let follower = engine.follow(&common.namespace, &prompt);
             submissions.push(Submission {
                 id,
                 permit,
@@ -118,6 +119,7 @@ impl Generation {
                 prompt_logprobs,
                 sampling,
                 constraint,
+                follower,
                 max_tokens,
                 stop_tokens: common.stop_tokens.clone(),
                 sink: Box::new(outlet.sink(index, assembler, common.streaming)),

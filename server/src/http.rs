@@ -165,9 +165,10 @@ impl Api {
         let now = self.clock.now();
         let queue = self.serving().map(|serving| serving.admission.snapshot(now));
         let engine = self.serving().map(|serving| serving.engine.snapshot());
+        let curve = self.serving().and_then(|serving| serving.engine.curve());
         let failed = engine.as_ref().is_some_and(|e| e.state == engine::EngineState::Failed);
         let phase = if failed { Phase::Failed } else { self.life.phase() };
-        Snapshot { now, phase, queue, engine }
+        Snapshot { now, phase, queue, engine, curve }
     }
 
     fn next_id(&self) -> RequestId {

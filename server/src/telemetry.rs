@@ -1,8 +1,10 @@
 //! What the process says about itself: logs to standard error, metrics through the catalog.
 //!
 //! The recording sites are the modules below, one per side: [`observe`] for the engine, [`http`]
-//! for requests as HTTP sees them, [`requests`] for admission. Nothing else touches a handle.
+//! for requests as HTTP sees them, [`requests`] for admission,
+//! [`curve`] for the estimate of hit ratios. Nothing else touches a handle.
 
+pub mod curve;
 pub mod gauges;
 pub mod http;
 pub mod observe;

@@ -14,7 +14,8 @@ const REFRESH_SECONDS: u32 = 10;
 pub(super) const OVERVIEW: &str = "sightline-overview";
 pub(super) const QUEUE: &str = "sightline-queue";
 pub(super) const KV_POOLS: &str = "sightline-kv-pools";
-const ALL: &[&str] = &[OVERVIEW, QUEUE, KV_POOLS];
+pub(super) const HICACHE: &str = "sightline-hicache";
+const ALL: &[&str] = &[OVERVIEW, QUEUE, KV_POOLS, HICACHE];
 
 /// `ALERTS` has the labels of the alert, and not every alert has a model.
 const ALERT_SCOPE: &str = r#"cluster=~"$cluster",model_name=~"$model_name|""#;

@@ -77,7 +77,7 @@ fn handles_record() {
         registry.counter(server::REQUESTS_REJECTED, (RejectReason::Invalid, Priority::Normal));
     invalid.increment();
     invalid.add(2);
-    let busy = registry.time(server::FORWARD_BUSY_SECONDS, (Phase::Mixed, TpRank::R0));
+    let busy = registry.time(server::FORWARD_BUSY_SECONDS, (Phase::Mixed, TpRank::new("0")));
     busy.add(Duration::from_millis(1500));
     busy.add(Duration::from_nanos(7));
     let ttft = registry.histogram(server::TIME_TO_FIRST_TOKEN, (Streaming::True,));

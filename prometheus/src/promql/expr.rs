@@ -192,6 +192,14 @@ impl Expr {
         self.binary("*", matching, others.into())
     }
 
+    /// Share of the one partner of equal labels `on`; absent where that is not positive.
+    pub fn share_of(self, on: &[&'static str], whole: impl Into<Self>) -> Self {
+        let whole = whole.into();
+        let unit = quotient(self.unit, whole.unit);
+        let matching = Matching::OnGroupLeft { on: on.to_vec(), include: Vec::new() };
+        self.binary("/", matching, whole.above(0.0)).in_unit(unit)
+    }
+
     /// Only values above.
     pub fn above(self, limit: impl Into<Self>) -> Self {
         self.binary(">", Matching::All, limit.into())

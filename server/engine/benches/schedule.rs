@@ -62,6 +62,7 @@ fn measure(waiting: usize, fair_share: bool) -> Vec<Duration> {
         prefix_cache: false,
         host: None,
         retention: engine::Retention::default(),
+        hit_curve: None,
         scheduling: Scheduling {
             fair_share,
             queue_timeout: Some(Duration::from_secs(3600)),
@@ -95,6 +96,7 @@ fn measure(waiting: usize, fair_share: bool) -> Vec<Duration> {
             prompt_logprobs: false,
             sampling: SamplingParams::default(),
             constraint: None,
+            follower: None,
             max_tokens,
             stop_tokens: Vec::new(),
             sink: Box::new(Silent),

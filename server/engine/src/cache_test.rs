@@ -121,6 +121,7 @@ impl Rig {
             prefix_cache: setup.cache,
             host: None,
             retention: kv_cache::Retention::default(),
+            hit_curve: None,
             scheduling: Scheduling::default(),
             seed: 0,
         };
@@ -165,6 +166,7 @@ impl Rig {
             prompt_logprobs,
             sampling,
             constraint: None,
+            follower: None,
             max_tokens,
             stop_tokens: Vec::new(),
             sink: Box::new(Ear(id, Arc::clone(&self.book))),

@@ -89,6 +89,7 @@ impl Core {
                 Ok(verdict) => outcome_of(verdict, Stage::Prefill),
                 Err(error) => {
                     if matches!(error, RequestError::Model(_)) {
+                        request.tell_flushed();
                         self.scheduler.pools.flush();
                     }
                     Some(Outcome::Error(error))
@@ -118,6 +119,7 @@ impl Core {
             Err(error) => {
                 if matches!(error, RunError::NonFinite { .. }) {
                     // The rows behind it may be the cause, and cached they would spoil others.
+                    request.tell_flushed();
                     self.scheduler.pools.flush();
                 }
                 let error = RequestError::Model(error.to_string());

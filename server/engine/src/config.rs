@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use kv_cache::{CacheOptions, HostTier, PoolSet, PoolSpec, Retention};
+use kv_cache::{
+    CacheOptions, CurveOptions, CurveWindow, HostTier, PoolSet, PoolSpec, Retention,
+};
 use model::ModelSpec;
 use types::{Bytes, Pages};
 
 /// Bounds of the engine. Every field is a hard limit, none is a hint.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EngineConfig {
     /// Most requests in the running batch; at least 1.
     pub max_running: usize,
@@ -26,10 +28,21 @@ pub struct EngineConfig {
     pub host: Option<HostTier>,
     /// Which computed pages keep their part in a window pool.
     pub retention: Retention,
+    /// The hit ratios to estimate, where the prefix cache is on and somebody wants to know.
+    pub hit_curve: Option<HitCurveConfig>,
     /// Who runs before whom, and for how long.
     pub scheduling: Scheduling,
     /// Start of the randomness of requests that bring no seed.
     pub seed: u64,
+}
+
+/// What the hit-ratio curve is drawn for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HitCurveConfig {
+    /// Host to device ratios to follow, beside the device alone.
+    pub ratios: Vec<f64>,
+    /// Pages followed at most; ratios that need more are left out.
+    pub max_pages: usize,
 }
 
 /// The rules among requests. The default is first come, first served within a priority, and no
@@ -183,6 +196,26 @@ impl EngineConfig {
         held.chain([spec.max_context]).min().unwrap_or(0)
     }
 
+    /// What the hit-ratio curve needs to know, where one is wanted and pages are cached.
+    pub(crate) fn curve(&self, spec: &ModelSpec) -> Option<CurveOptions> {
+        let wanted = self.hit_curve.as_ref().filter(|_| self.prefix_cache)?;
+        let pools = self.pools(spec);
+        let pages = |pool: &PoolSpec| usize::try_from(pool.capacity.0).unwrap_or(usize::MAX);
+        let full = pools.iter().find(|pool| pool.window.is_none())?;
+        let window = pools
+            .iter()
+            .find(|pool| pool.window.is_some())
+            .map(|pool| CurveWindow { device_pages: pages(pool), retention: self.retention });
+        Some(CurveOptions {
+            page_tokens: full.page_tokens,
+            device_pages: pages(full),
+            window,
+            ratios: wanted.ratios.clone(),
+            computes_last_token: true,
+            max_pages: wanted.max_pages,
+        })
+    }
+
     /// The pools of a model of `spec` with these page counts.
     pub(crate) fn pools(&self, spec: &ModelSpec) -> Vec<PoolSpec> {
         let pools = spec.pools.iter().zip(&self.pool_pages);
@@ -214,6 +247,7 @@ mod tests {
             prefix_cache: true,
             host: None,
             retention: Retention::default(),
+            hit_curve: None,
             scheduling: Scheduling::default(),
             seed: 0,
         };

@@ -1,61 +1,52 @@
-//! The hit-ratio curve on a thread of its own, fed by the engine without waiting.
+//! The hit-ratio curve beside the engine: a thread of its own, fed through a bounded queue.
 //!
-//! The engine sends what happens to requests into a bounded queue. What does not fit is counted and
-//! forgotten: the curve is a statistic, a step is not. See `docs/adr/019-hit-ratio-curve.md`.
+//! The engine's thread only puts events into the queue: it neither waits nor allocates, and what
+//! finds the queue full is counted and forgotten. Pages are hashed at the front door and, for
+//! answers, on the estimator's thread.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kv_cache::{Candidate, CurveOptions, HitCurve, Namespace, ResetReason, page_keys};
+use rustix::time::{ClockId, clock_gettime};
+use types::TokenId;
 
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+/// Events that may wait for the estimator; a request has three or four.
+const QUEUE: usize = 4096;
 
-use kv_cache::{Candidate, CurveOptions, HitCurve, ResetReason};
-use rustix::time::{ClockId, clock_gettime};
-
-/// The most events that are applied before the snapshot is made new.
-const BATCH: usize = 256;
-
-/// What happened to a request. Keys name the whole pages of its tokens, chained.
-#[derive(Debug, Clone)]
-pub enum CurveEvent {
-    /// It was looked up for the first time: not per chunk, not again after a preemption.
-    Lookup {
-        /// The pages of its prompt.
+/// What happened to a request.
+#[derive(Debug)]
+enum Event {
+    LookedUp {
         keys: Arc<[u64]>,
-        /// Tokens of its prompt.
         prompt_tokens: usize,
     },
-    /// The first `pages` pages of `keys` are published.
-    Publish {
-        /// Those of its prompt, or of its prompt and its answer.
+    Published {
         keys: Arc<[u64]>,
-        /// How many of them; at most all.
         pages: usize,
-        /// How many of `keys` are of the prompt.
-        prompt_pages: usize,
     },
-    /// It ended before all pages of its prompt were published.
-    Abort {
-        /// The pages of its prompt.
+    Ended {
         keys: Arc<[u64]>,
+        namespace: Namespace,
+        tokens: Vec<TokenId>,
+        computed: usize,
     },
+    /// Wakes the thread up; what is wanted is in `Shared::flush`.
+    Flushed,
+    /// Answered when everything before it is done.
+    #[cfg(test)]
+    Ask(SyncSender<()>),
 }
 
-enum Message {
-    Event(CurveEvent),
-    Reset(ResetReason),
-    /// Everything before it is in the snapshot once this sender is dropped.
-    Flush(SyncSender<()>),
-    Stop,
-}
-
-/// The curve now.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// The curve, read at any time.
+#[derive(Debug, Clone, PartialEq)]
 pub struct CurveSnapshot {
-    /// By ascending ratio.
+    /// Each candidate, by ascending ratio.
     pub candidates: Vec<Candidate>,
     /// Prompt tokens of the requests seen.
     pub lookup_tokens: u64,
@@ -63,178 +54,160 @@ pub struct CurveSnapshot {
     pub cold_tokens: u64,
     /// Requests seen.
     pub requests: u64,
-    /// Pages followed now.
+    /// Pages followed.
     pub tracked_pages: usize,
-    /// The share of all pages that is followed; 1 when exact.
+    /// Share of the pages that stand for all; 1 where all are followed.
     pub sampling_ratio: f64,
-    /// Requests that the curve missed, or whose publication it missed, because its queue was full.
-    pub dropped_requests: u64,
-    /// Restarts from nothing, in the order of [`ResetReason::ALL`].
-    pub resets: [u64; ResetReason::ALL.len()],
+    /// Events that found the queue full.
+    pub dropped: u64,
+    /// Times that it started again because the cache was flushed.
+    pub flushes: u64,
     /// CPU time of the thread.
     pub cpu: Duration,
 }
 
-#[derive(Debug, Default)]
+/// What the thread, its feeders and its readers share.
+#[derive(Debug)]
 struct Shared {
-    snapshot: Mutex<CurveSnapshot>,
-    dropped_requests: AtomicU64,
-    /// Resets that found the queue full, as bits by reason.
-    resets: AtomicU8,
+    curve: Mutex<HitCurve>,
+    page_tokens: usize,
+    /// The cache was emptied; kept beside the queue, so that it is never lost.
+    flush: AtomicBool,
+    dropped: AtomicU64,
+    cpu_nanoseconds: AtomicU64,
 }
 
 impl Shared {
-    fn snapshot(&self) -> MutexGuard<'_, CurveSnapshot> {
-        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
+    fn curve(&self) -> MutexGuard<'_, HitCurve> {
+        self.curve.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Feeds the curve. Cheap to clone.
+/// Owns the curve. Cheap to clone; the thread ends when the last clone and the last [`Follower`]
+/// are gone.
 #[derive(Debug, Clone)]
-pub struct CurveSender {
-    queue: SyncSender<Message>,
+pub struct Estimator {
+    events: SyncSender<Event>,
     shared: Arc<Shared>,
 }
 
-impl CurveSender {
-    /// Hands an event over, or counts that it did not fit; neither waits nor allocates. `true` when
-    /// the curve will see it.
-    pub fn try_send(&self, event: CurveEvent) -> bool {
-        // A lost abort leaves pages that nobody computes; they end matches until they fall out.
-        let counts = matches!(event, CurveEvent::Lookup { .. } | CurveEvent::Publish { .. });
-        let sent = self.queue.try_send(Message::Event(event)).is_ok();
-        if !sent && counts {
-            self.shared.dropped_requests.fetch_add(1, Ordering::Relaxed);
-        }
-        sent
-    }
-
-    /// Starts the curve from nothing. Is never lost: with a full queue it happens a little early.
-    pub fn reset(&self, reason: ResetReason) {
-        if let Err(TrySendError::Full(_)) = self.queue.try_send(Message::Reset(reason)) {
-            self.shared.resets.fetch_or(1 << reason as u8, Ordering::Release);
-        }
-    }
-}
-
-/// Owns the thread; it ends when this is dropped, after what is in the queue.
-#[derive(Debug)]
-pub struct Estimator {
-    sender: CurveSender,
-    thread: Option<JoinHandle<()>>,
-}
-
 impl Estimator {
-    /// Starts the thread. `queue` is the most events that wait for it; at least 1.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// When the system gives no thread.
-    ///
-    /// # Panics
-    /// As [`HitCurve::new`] does, or when `queue` is 0.
-    pub fn new(options: CurveOptions, queue: usize) -> std::io::Result<Self> {
-        assert!(queue > 0, "an event must fit");
-        let curve = HitCurve::new(options);
-        let (sender, receiver) = sync_channel(queue);
-        let shared = Arc::new(Shared::default());
-        publish(&curve, &shared);
-        shared.snapshot().cpu = Duration::ZERO;
-        let sender = CurveSender { queue: sender, shared: Arc::clone(&shared) };
-        let run = move || run(curve, &receiver, &shared);
-        let thread = std::thread::Builder::new().name("hit-curve".into()).spawn(run)?;
-        Ok(Self { sender, thread: Some(thread) })
+    /// The system's, when it gives no thread.
+    pub fn start(options: CurveOptions) -> std::io::Result<Self> {
+        Self::with_queue(options, QUEUE)
     }
 
-    /// Feeds it.
+    fn with_queue(options: CurveOptions, queue: usize) -> std::io::Result<Self> {
+        let (events, inbox) = sync_channel(queue);
+        let shared = Arc::new(Shared {
+            page_tokens: options.page_tokens,
+            curve: Mutex::new(HitCurve::new(options)),
+            flush: AtomicBool::new(false),
+            dropped: AtomicU64::new(0),
+            cpu_nanoseconds: AtomicU64::new(0),
+        });
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("hit-curve".to_owned());
+        thread.spawn(move || run(&inbox, &own))?;
+        Ok(Self { events, shared })
+    }
+
+    /// What a request of `prompt` carries through the engine. Hashes the prompt: not for the
+    /// engine's thread.
     #[must_use]
-    pub fn sender(&self) -> CurveSender {
-        self.sender.clone()
+    pub fn follow(&self, namespace: &Namespace, prompt: &[TokenId]) -> Follower {
+        let keys = page_keys(namespace, prompt, self.shared.page_tokens).into();
+        Follower { keys, estimator: self.clone() }
     }
 
-    /// The curve now; behind by what waits in the queue.
+    /// The curve now.
     #[must_use]
     pub fn snapshot(&self) -> CurveSnapshot {
-        let mut snapshot = self.sender.shared.snapshot().clone();
-        snapshot.dropped_requests = self.sender.shared.dropped_requests.load(Ordering::Relaxed);
-        snapshot
-    }
-
-    /// Waits until everything sent before is in the snapshot.
-    pub fn flush(&self) {
-        let (answer, answered) = sync_channel(1);
-        // A thread that is gone answers nothing, and there is nothing to wait for.
-        if self.sender.queue.send(Message::Flush(answer)).is_ok() {
-            for () in answered {}
+        let curve = self.shared.curve();
+        CurveSnapshot {
+            candidates: curve.candidates().collect(),
+            lookup_tokens: curve.lookup_tokens(),
+            cold_tokens: curve.cold_tokens(),
+            requests: curve.requests(),
+            tracked_pages: curve.tracked_pages(),
+            sampling_ratio: curve.sampling_ratio(),
+            dropped: self.shared.dropped.load(Ordering::Relaxed),
+            flushes: curve.resets(ResetReason::Flush),
+            cpu: Duration::from_nanos(self.shared.cpu_nanoseconds.load(Ordering::Relaxed)),
         }
     }
-}
 
-impl Drop for Estimator {
-    fn drop(&mut self) {
-        // Senders may live on: they find nobody, and count what they lose.
-        drop(self.sender.queue.send(Message::Stop));
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
-    }
-}
-
-fn run(mut curve: HitCurve, queue: &Receiver<Message>, shared: &Shared) {
-    while let Ok(first) = queue.recv() {
-        let mut flushed = None;
-        let rest = queue.try_iter().take(BATCH - 1);
-        for message in std::iter::once(first).chain(rest) {
-            late_resets(&mut curve, shared);
-            match message {
-                Message::Event(event) => apply(&mut curve, &event),
-                Message::Reset(reason) => curve.reset(reason),
-                Message::Stop => return publish(&curve, shared),
-                Message::Flush(answer) => {
-                    flushed = Some(answer);
-                    break;
-                }
+    fn tell(&self, event: Event) {
+        match self.events.try_send(event) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.shared.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
-        publish(&curve, shared);
-        drop(flushed);
     }
 }
 
-fn late_resets(curve: &mut HitCurve, shared: &Shared) {
-    let late = shared.resets.swap(0, Ordering::Acquire);
-    for reason in ResetReason::ALL {
-        if late & (1 << reason as u8) != 0 {
-            curve.reset(reason);
+/// The estimator's eye on one request.
+#[derive(Debug, Clone)]
+pub struct Follower {
+    keys: Arc<[u64]>,
+    estimator: Estimator,
+}
+
+impl Follower {
+    /// The request is looked up in the prefix cache for the first time.
+    pub(crate) fn looked_up(&self, prompt_tokens: usize) {
+        let keys = Arc::clone(&self.keys);
+        self.estimator.tell(Event::LookedUp { keys, prompt_tokens });
+    }
+
+    /// The rows of its first `computed` tokens are there for others.
+    pub(crate) fn published(&self, computed: usize) {
+        let pages = computed / self.estimator.shared.page_tokens;
+        self.estimator.tell(Event::Published { keys: Arc::clone(&self.keys), pages });
+    }
+
+    /// It has ended and leaves the rows of its first `computed` tokens to others.
+    pub(crate) fn ended(self, namespace: Namespace, tokens: Vec<TokenId>, computed: usize) {
+        let Self { keys, estimator } = self;
+        estimator.tell(Event::Ended { keys, namespace, tokens, computed });
+    }
+
+    /// The cache is emptied.
+    pub(crate) fn flushed(&self) {
+        self.estimator.shared.flush.store(true, Ordering::Release);
+        // Where the queue is full the thread is awake anyway.
+        drop(self.estimator.events.try_send(Event::Flushed));
+    }
+}
+
+fn run(inbox: &Receiver<Event>, shared: &Shared) {
+    for event in inbox {
+        let mut curve = shared.curve();
+        if shared.flush.swap(false, Ordering::Acquire) {
+            curve.reset(ResetReason::Flush);
         }
-    }
-}
-
-fn apply(curve: &mut HitCurve, event: &CurveEvent) {
-    match event {
-        CurveEvent::Lookup { keys, prompt_tokens } => curve.lookup(keys, *prompt_tokens),
-        CurveEvent::Publish { keys, pages, prompt_pages } => {
-            curve.publish(&keys[..keys.len().min(*pages)], *prompt_pages);
+        match event {
+            Event::LookedUp { keys, prompt_tokens } => curve.lookup(&keys, prompt_tokens),
+            Event::Published { keys, pages } => {
+                curve.publish(&keys[..pages.min(keys.len())], keys.len());
+            }
+            Event::Ended { keys, namespace, tokens, computed } => {
+                let computed = &tokens[..computed.min(tokens.len())];
+                let all = page_keys(&namespace, computed, shared.page_tokens);
+                curve.publish(&all, keys.len());
+                curve.abort(&keys);
+            }
+            Event::Flushed => {}
+            #[cfg(test)]
+            Event::Ask(answer) => drop(answer.send(())),
         }
-        CurveEvent::Abort { keys } => curve.abort(keys),
+        drop(curve);
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        let cpu = cpu.tv_sec.unsigned_abs() * 1_000_000_000 + cpu.tv_nsec.unsigned_abs();
+        shared.cpu_nanoseconds.store(cpu, Ordering::Relaxed);
     }
-}
-
-fn publish(curve: &HitCurve, shared: &Shared) {
-    let mut snapshot = shared.snapshot();
-    snapshot.candidates.clear();
-    snapshot.candidates.extend(curve.candidates());
-    snapshot.lookup_tokens = curve.lookup_tokens();
-    snapshot.cold_tokens = curve.cold_tokens();
-    snapshot.requests = curve.requests();
-    snapshot.tracked_pages = curve.tracked_pages();
-    snapshot.sampling_ratio = curve.sampling_ratio();
-    snapshot.resets = ResetReason::ALL.map(|reason| curve.resets(reason));
-    snapshot.cpu = cpu_time();
-}
-
-/// CPU time of the calling thread.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    // The clock starts at 0 with the thread.
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }

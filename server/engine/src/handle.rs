@@ -6,6 +6,7 @@ use admission::AdmissionController;
 use kv_cache::{Namespace, PoolSet};
 use types::{RequestId, Time, TokenId};
 
+use crate::curve::{CurveSnapshot, Estimator, Follower};
 use crate::event::AbortReason;
 use crate::mailbox::Mailbox;
 use crate::stats::EngineSnapshot;
@@ -96,6 +97,7 @@ pub struct Handle {
     shared: Arc<Shared>,
     admission: Arc<AdmissionController>,
     pools: PoolSet,
+    estimator: Option<Estimator>,
 }
 
 impl Handle {
@@ -105,7 +107,25 @@ impl Handle {
         admission: Arc<AdmissionController>,
         pools: PoolSet,
     ) -> Self {
-        Self { owner: Arc::new(Owner { mailbox }), shared, admission, pools }
+        Self { owner: Arc::new(Owner { mailbox }), shared, admission, pools, estimator: None }
+    }
+
+    /// The same with an estimator of hit ratios.
+    pub(crate) fn with_estimator(self, estimator: Option<Estimator>) -> Self {
+        Self { estimator, ..self }
+    }
+
+    /// What a request of `prompt` carries through the engine for the hit-ratio curve; `None` where
+    /// none is drawn.
+    #[must_use]
+    pub fn follow(&self, namespace: &Namespace, prompt: &[TokenId]) -> Option<Follower> {
+        self.estimator.as_ref().map(|estimator| estimator.follow(namespace, prompt))
+    }
+
+    /// The hit-ratio curve now; `None` where none is drawn.
+    #[must_use]
+    pub fn curve(&self) -> Option<CurveSnapshot> {
+        self.estimator.as_ref().map(Estimator::snapshot)
     }
 
     /// Hands a request over. From here on its sink hears exactly one end.

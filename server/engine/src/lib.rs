@@ -57,8 +57,8 @@ mod tests;
 #[cfg(test)]
 mod witness;
 
-pub use config::{ConfigError, EngineConfig, Scheduling};
-pub use curve::{CurveEvent, CurveSender, CurveSnapshot, Estimator};
+pub use config::{ConfigError, EngineConfig, HitCurveConfig, Scheduling};
+pub use curve::{CurveSnapshot, Estimator, Follower};
 pub use event::{AbortReason, Initiator};
 pub use handle::{Handle, SubmitError, SubmitRefused};
 pub use kv_cache::{HostStats, HostTier, Namespace, PoolStats, Retention, WritePolicy};

@@ -14,6 +14,7 @@ use types::{Clock, PageId, TokenId};
 
 use crate::config::{ConfigError, EngineConfig};
 use crate::copier::{Copier, NoBytes};
+use crate::curve::Estimator;
 use crate::handle::Handle;
 use crate::host::BACKUPS_MAX;
 use crate::stats::Observer;
@@ -169,7 +170,10 @@ impl Prepared {
         observer: Box<dyn Observer>,
         clock: Clock,
     ) -> std::io::Result<(Handle, JoinHandle<()>)> {
+        let curve = self.config.curve(self.runner.spec());
+        let estimator = curve.map(Estimator::start).transpose()?;
         let (core, handle) = self.into_core(admission, observer, Box::new(clock));
+        let handle = handle.with_estimator(estimator);
         let thread = std::thread::Builder::new().name("engine".to_owned());
         let join = thread.spawn(move || run(core))?;
         Ok((handle, join))

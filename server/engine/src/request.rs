@@ -8,6 +8,7 @@ use kv_cache::{Claims, Lookup, Namespace, PageTable, PoolSet};
 use model::{Logits, Sampler, Scorer};
 use types::{Priority, RequestId, Time, TokenId};
 
+use crate::curve::Follower;
 use crate::output::{
     Finish, Outcome, RequestEnd, RequestError, Sink, Stage, Timings, TokenEvent, Verdict,
 };
@@ -47,6 +48,7 @@ pub(crate) struct Request {
     pub(crate) namespace: Namespace,
     pub(crate) sampler: Sampler,
     pub(crate) sink: Box<dyn Sink>,
+    follower: Option<Follower>,
     pub(crate) timings: Timings,
     prompt_tokens: usize,
     max_tokens: usize,
@@ -132,6 +134,7 @@ impl Request {
             namespace: submission.namespace,
             sampler,
             sink: submission.sink,
+            follower: submission.follower,
             timings,
             max_tokens,
             stop_tokens,
@@ -257,6 +260,7 @@ impl Request {
     /// is one, until somebody needs the room.
     pub(crate) fn retract(&mut self, now: Time) {
         self.publish();
+        self.tell_published();
         self.table.clear();
         self.phase = Phase::Retracted;
         self.computed = 0;
@@ -296,6 +300,11 @@ impl Request {
             (true, 0) => Lookup::More,
             (true, _) => Lookup::Again,
         };
+        if !self.was_looked_up
+            && let Some(follower) = &self.follower
+        {
+            follower.looked_up(self.prompt_tokens);
+        }
         self.was_looked_up = true;
         let attached = self.table.attach_prefix(&self.namespace, &self.tokens, lookup);
         let new = self.ever_computed.max(self.computed);
@@ -348,12 +357,29 @@ impl Request {
         } else {
             self.publish();
         }
+        if self.computed == self.prompt_tokens {
+            self.tell_published();
+        }
         computed
     }
 
     /// Leaves what it has computed to others.
     fn publish(&mut self) {
         self.table.publish(&self.namespace, &self.tokens, self.computed);
+    }
+
+    /// Tells the hit-ratio curve what it has left to others.
+    fn tell_published(&self) {
+        if let Some(follower) = self.follower.as_ref().filter(|_| self.was_looked_up) {
+            follower.published(self.computed);
+        }
+    }
+
+    /// Tells the hit-ratio curve that the cache is emptied.
+    pub(crate) fn tell_flushed(&self) {
+        if let Some(follower) = &self.follower {
+            follower.flushed();
+        }
     }
 
     /// So many tokens more are in its pages, computed or taken.
@@ -468,6 +494,10 @@ impl Request {
             preemptions: self.preemptions,
             timings: Timings { ended: now, ..self.timings },
         };
+        if let Some(follower) = self.follower.take().filter(|_| self.was_looked_up) {
+            let left = if matches!(end.outcome, Outcome::Error(_)) { 0 } else { self.computed };
+            follower.ended(self.namespace.clone(), std::mem::take(&mut self.tokens), left);
+        }
         #[cfg(test)]
         if self.table.tokens() > 0 && crate::testing::leaks_now() {
             std::mem::forget(self.table);

@@ -7,6 +7,7 @@ use kv_cache::Namespace;
 use model::{Constraint, SamplingParams};
 use types::{RequestId, Time, TokenId};
 
+use crate::curve::Follower;
 use crate::output::Sink;
 
 /// A request on its way into the engine.
@@ -32,6 +33,8 @@ pub struct Submission {
     pub max_tokens: usize,
     /// Tokens that end the answer; empty to ignore them.
     pub stop_tokens: Vec<TokenId>,
+    /// What the hit-ratio curve learns of it, where one is drawn.
+    pub follower: Option<Follower>,
     /// Takes its tokens and its end.
     pub sink: Box<dyn Sink>,
     /// Whether its client reads a stream; passed through to the values about it.

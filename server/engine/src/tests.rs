@@ -31,6 +31,7 @@ fn bounds() -> EngineConfig {
         prefix_cache: true,
         host: None,
         retention: kv_cache::Retention::default(),
+        hit_curve: None,
         scheduling: Scheduling::default(),
         seed: 0,
     }
@@ -173,6 +174,7 @@ fn submission(
         prompt_logprobs: false,
         sampling: SamplingParams::default(),
         constraint: None,
+        follower: None,
         max_tokens,
         stop_tokens: Vec::new(),
         sink: Box::new(Collect { tokens: Vec::new(), first, end }),

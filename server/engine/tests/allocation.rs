@@ -123,6 +123,7 @@ impl Rig {
             prefix_cache: true,
             host: None,
             retention: engine::Retention::default(),
+            hit_curve: None,
             scheduling: Scheduling { fair_share: true, ..Scheduling::default() },
             seed: 0,
         };
@@ -156,6 +157,7 @@ impl Rig {
                 prompt_logprobs: false,
                 sampling: SamplingParams::default(),
                 constraint: None,
+                follower: None,
                 max_tokens: tokens,
                 stop_tokens: Vec::new(),
                 sink: Box::new(Counter { end: end.clone() }),

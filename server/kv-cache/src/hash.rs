@@ -8,6 +8,8 @@
 use types::TokenId;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::namespace::Namespace;
+
 /// Hashes one page: a scratch buffer, the hash before it, its tokens.
 pub(crate) type HashFn = fn(&mut Vec<u8>, u64, &[TokenId]) -> u64;
 
@@ -19,6 +21,21 @@ pub(crate) fn page_hash(scratch: &mut Vec<u8>, before: u64, tokens: &[TokenId]) 
         scratch.extend_from_slice(&token.0.to_le_bytes());
     }
     xxh3_64(scratch)
+}
+
+/// The names of the whole pages of `tokens`, one per page of `page_tokens` tokens: equal names mean
+/// equal tokens up to the page's end, in the same namespace.
+///
+/// # Panics
+/// When `page_tokens` is 0.
+#[must_use]
+pub fn page_keys(namespace: &Namespace, tokens: &[TokenId], page_tokens: usize) -> Vec<u64> {
+    let mut hasher = PageHasher::new(page_hash);
+    let chain = |before: &mut u64, page| {
+        *before = hasher.page(*before, page);
+        Some(*before)
+    };
+    tokens.chunks_exact(page_tokens).scan(namespace.seed(), chain).collect()
 }
 
 /// A hash function with the memory it works in.

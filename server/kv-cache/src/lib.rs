@@ -50,6 +50,7 @@ pub use advise::{
 };
 pub use claims::Claims;
 pub use curve::{CANDIDATE_RATIOS, Candidate, CurveOptions, CurveWindow, HitCurve, ResetReason};
+pub use hash::page_keys;
 pub use host::{
     Attached, CopyEnd, CopyOrder, Direction, DroppedBackups, HostStats, HostTier, WritePolicy,
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use admission::AdmissionController;
-use engine::{EngineConfig, PrepareError, Prepared, Retention};
+use engine::{EngineConfig, HitCurveConfig, PrepareError, Prepared, Retention};
 use metric_catalog::labels::StartupPhase;
 use types::{Clock, Time};
 
@@ -13,6 +13,7 @@ use crate::cli::{PrefixCache, SwaRetention};
 use crate::config::{Finding, Resolved};
 use crate::http::{Api, Serving};
 use crate::lifecycle::Phase;
+use crate::telemetry::curve::candidates;
 use crate::telemetry::gauges;
 use crate::telemetry::observe::{EngineObserver, Objectives};
 
@@ -91,6 +92,10 @@ fn config(resolved: &Resolved, api: &Api) -> EngineConfig {
         prefix_cache: load.prefix_cache == PrefixCache::On,
         host: None,
         retention: retention(resolved.retention),
+        hit_curve: resolved.curve.map(|curve| HitCurveConfig {
+            ratios: candidates(resolved),
+            max_pages: curve.max_pages,
+        }),
         scheduling: resolved.settings.order.scheduling(),
         seed: api.nonce(),
     }

@@ -149,6 +149,27 @@ fn given(cache: &CacheSettings) -> Vec<(&'static str, String)> {
     flags.into_iter().filter_map(|(flag, value)| Some((flag, value?))).collect()
 }
 
+/// What a tier would be made of, whether there is one or not.
+pub(super) fn input(
+    settings: &Settings,
+    facts: &Facts,
+    host: &Host,
+    memory: &Memory,
+    findings: &mut Findings,
+) -> Option<PlanInput> {
+    if memory.pools.iter().any(|pool| pool.pages == 0) {
+        return None;
+    }
+    let nodes = placement(settings, host, findings)?;
+    let lock = settings.cache.hicache_lock_memory == Some(Switch::On);
+    Some(PlanInput {
+        pools: pools(facts, memory),
+        room: room(host, memory, &nodes, lock),
+        ranks: nodes,
+        want: want(&settings.cache),
+    })
+}
+
 /// Sizes the tier where there is one, and finds what is impossible about it.
 pub(super) fn plan(
     settings: &Settings,
@@ -158,17 +179,11 @@ pub(super) fn plan(
     findings: &mut Findings,
 ) -> Option<HierarchyPlan> {
     let cache = &settings.cache;
-    if !enabled(settings) || memory.pools.iter().any(|pool| pool.pages == 0) {
+    if !enabled(settings) {
         return None;
     }
-    let nodes = placement(settings, host, findings)?;
     let lock = cache.hicache_lock_memory == Some(Switch::On);
-    let input = PlanInput {
-        pools: pools(facts, memory),
-        room: room(host, memory, &nodes, lock),
-        ranks: nodes,
-        want: want(cache),
-    };
+    let input = input(settings, facts, host, memory, findings)?;
     if let Some(finding) = refused_size(settings, facts, &input) {
         findings.add(finding);
         return None;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use admission::QueueSnapshot;
-use engine::{EngineSnapshot, PoolStats};
+use engine::{CurveSnapshot, EngineSnapshot, PoolStats};
 use metric_catalog::install::{CounterHandle, GaugeHandle, Registry, TimeHandle};
 use metric_catalog::labels::{
     DerivedFrom, DpSize, EngineState, EvictReason, Format, HicacheMode, Kernel, KvDtype, Layers,
@@ -17,6 +17,7 @@ use model::KernelUse;
 use types::{Clock, Time};
 
 use super::all;
+use super::curve::{CurveGauges, record_costs};
 use crate::config::Resolved;
 use crate::lifecycle::Phase;
 
@@ -31,19 +32,19 @@ struct QueueGauges {
 
 /// A counter whose total the engine keeps.
 #[derive(Debug)]
-struct Follower {
+pub(super) struct Follower {
     counter: CounterHandle,
     /// What was counted, of the engine's total.
     counted: AtomicU64,
 }
 
 impl Follower {
-    const fn new(counter: CounterHandle) -> Self {
+    pub(super) const fn new(counter: CounterHandle) -> Self {
         Self { counter, counted: AtomicU64::new(0) }
     }
 
     /// Catches up with `total`, which never falls. Two scrapes at a time add everything once.
-    fn follow(&self, total: u64) {
+    pub(super) fn follow(&self, total: u64) {
         let before = self.counted.fetch_max(total, Ordering::Relaxed);
         self.counter.add(total.saturating_sub(before));
     }
@@ -64,13 +65,13 @@ struct PoolGauges {
 
 impl PoolGauges {
     fn new(registry: &Registry, name: &'static str) -> Self {
-        let (tier, pool, rank) = (Tier::Device, Pool::new(name), TpRank::R0);
-        let state = |state: SlotState| (tier, pool.clone(), rank, state);
+        let (tier, pool, rank) = (Tier::Device, Pool::new(name), TpRank::new("0"));
+        let state = |state: SlotState| (tier, pool.clone(), rank.clone(), state);
         let evicted = |reason: EvictReason| {
             let labels = (tier, pool.clone(), reason);
             Follower::new(registry.counter(catalog::KV_POOL_EVICTED_SLOTS, labels))
         };
-        let size = (tier, pool.clone(), rank);
+        let size = (tier, pool.clone(), rank.clone());
         let in_pool = (tier, pool.clone());
         let hits = registry.counter(catalog::KV_POOL_HIT_SLOTS, in_pool.clone());
         let failures = registry.counter(catalog::KV_POOL_ALLOC_FAILURES, in_pool);
@@ -122,6 +123,7 @@ pub struct Gauges {
     /// In the order of `PoolId`.
     pools: Vec<PoolGauges>,
     queries: Follower,
+    curve: CurveGauges,
     process: ProcessGauges,
 }
 
@@ -136,6 +138,8 @@ pub struct Snapshot {
     pub queue: Option<QueueSnapshot>,
     /// The engine, once there is one.
     pub engine: Option<EngineSnapshot>,
+    /// The hit-ratio curve, where one is drawn and the engine runs.
+    pub curve: Option<CurveSnapshot>,
 }
 
 impl Gauges {
@@ -150,6 +154,7 @@ impl Gauges {
         };
         let state = |state: &EngineState| registry.gauge(catalog::ENGINE_STATE, (*state,));
         record_config(registry, resolved);
+        record_costs(registry, resolved);
         Self {
             clock,
             limit_requests: registry.gauge(catalog::ADMISSION_QUEUE_LIMIT_REQUESTS, ()),
@@ -161,6 +166,7 @@ impl Gauges {
             states: EngineState::ALL.iter().map(state).collect(),
             pools: resolved.pools.iter().map(|p| PoolGauges::new(registry, p.name)).collect(),
             queries: Follower::new(registry.counter(catalog::KV_PREFIX_QUERY_TOKENS, ())),
+            curve: CurveGauges::new(registry),
             process: ProcessGauges::new(registry),
         }
     }
@@ -182,6 +188,9 @@ impl Gauges {
         }
         if let Some(engine) = &snapshot.engine {
             self.set_engine(engine, snapshot.now);
+        }
+        if let Some(curve) = &snapshot.curve {
+            self.curve.set(curve);
         }
         self.process.set();
     }

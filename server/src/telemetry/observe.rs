@@ -76,7 +76,7 @@ impl EngineObserver {
             duration: registry.histogram(catalog::SCHEDULER_ITERATION_DURATION, (*phase,)),
             requests: registry.histogram(catalog::BATCH_REQUESTS, (*phase,)),
             tokens: registry.histogram(catalog::BATCH_TOKENS, (*phase,)),
-            busy: registry.time(catalog::FORWARD_BUSY_SECONDS, (*phase, labels::TpRank::R0)),
+            busy: registry.time(catalog::FORWARD_BUSY_SECONDS, (*phase, labels::TpRank::new("0"))),
         };
         Self {
             objectives,

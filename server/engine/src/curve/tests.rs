@@ -1,128 +1,81 @@
-//! The estimator: what it counts, what it loses, how it ends. `flush` stands for waiting.
+//! Events in, counters out; a queue that is full.
 
 use super::*;
 
 fn options() -> CurveOptions {
     CurveOptions {
         page_tokens: 4,
-        device_pages: 2,
+        device_pages: 100,
         window: None,
         ratios: vec![2.0],
         computes_last_token: true,
-        max_pages: 100,
+        max_pages: 1000,
     }
 }
 
-fn estimator(queue: usize) -> Estimator {
-    Estimator::new(options(), queue).expect("a thread")
-}
-
-fn keys(keys: &[u64]) -> Arc<[u64]> {
-    keys.into()
-}
-
-fn lookup(pages: &[u64]) -> CurveEvent {
-    CurveEvent::Lookup { keys: keys(pages), prompt_tokens: 4 * pages.len() + 1 }
-}
-
-fn published(pages: &[u64]) -> CurveEvent {
-    CurveEvent::Publish { keys: keys(pages), pages: pages.len(), prompt_pages: pages.len() }
-}
-
-fn hits(snapshot: &CurveSnapshot) -> Vec<u64> {
-    snapshot.candidates.iter().map(|candidate| candidate.hit_tokens).collect()
-}
-
-/// A sender whose queue nobody empties.
-fn stuck(queue: usize) -> (CurveSender, Receiver<Message>) {
-    let (sender, receiver) = sync_channel(queue);
-    (CurveSender { queue: sender, shared: Arc::default() }, receiver)
-}
-
-#[test]
-fn a_new_one_has_its_candidates_and_no_counts() {
-    let snapshot = estimator(1).snapshot();
-    let sizes: Vec<_> = snapshot.candidates.iter().map(|each| (each.ratio, each.pages)).collect();
-    assert_eq!(sizes, [(0.0, 2), (2.0, 4)]);
-    assert_eq!(hits(&snapshot), [0, 0]);
-    assert_eq!((snapshot.requests, snapshot.sampling_ratio), (0, 1.0));
-}
-
-#[test]
-fn events_are_in_the_snapshot_after_a_flush() {
-    let estimator = estimator(1_000);
-    let sender = estimator.sender();
-    for _ in 0..2 {
-        assert!(sender.try_send(lookup(&[1, 2, 3])));
-        assert!(sender.try_send(published(&[1, 2, 3])));
+impl Estimator {
+    /// Waits until everything told so far is in the curve.
+    pub(crate) fn settled(&self) -> CurveSnapshot {
+        let (answer, done) = sync_channel(1);
+        self.events.send(Event::Ask(answer)).expect("the thread lives as long as this");
+        done.recv().expect("it answers");
+        self.snapshot()
     }
-    estimator.flush();
-    let snapshot = estimator.snapshot();
-    assert_eq!(hits(&snapshot), [8, 12], "the front of a prompt longer than the device stays");
-    assert_eq!((snapshot.requests, snapshot.lookup_tokens, snapshot.cold_tokens), (2, 26, 12));
-    assert_eq!((snapshot.tracked_pages, snapshot.dropped_requests), (3, 0));
-    assert!(snapshot.cpu > Duration::ZERO);
+}
+
+fn tokens(first: u32, count: u32) -> Vec<TokenId> {
+    (first..first + count).map(TokenId).collect()
 }
 
 #[test]
-fn only_the_published_part_of_an_aborted_request_is_found() {
-    let estimator = estimator(1_000);
-    let sender = estimator.sender();
-    let pages = keys(&[1, 2, 3]);
-    sender.try_send(lookup(&pages));
-    sender.try_send(CurveEvent::Publish { keys: Arc::clone(&pages), pages: 1, prompt_pages: 3 });
-    sender.try_send(CurveEvent::Abort { keys: pages });
-    sender.try_send(lookup(&[1, 2, 3]));
-    estimator.flush();
-    assert_eq!(hits(&estimator.snapshot()), [4, 4]);
+fn a_prompt_and_its_answer_are_found_by_the_next_turn() {
+    let estimator = Estimator::start(options()).expect("a thread");
+    let shared = Namespace::SHARED;
+    let first = estimator.follow(&shared, &tokens(0, 9));
+    first.looked_up(9);
+    first.published(9);
+    // The answer fills the third page; the last token of an answer is never computed.
+    first.ended(shared.clone(), tokens(0, 13), 12);
+    let second = estimator.follow(&shared, &tokens(0, 14));
+    second.looked_up(14);
+    let seen = estimator.settled();
+    assert_eq!((seen.requests, seen.lookup_tokens, seen.cold_tokens), (2, 23, 8));
+    let hits: Vec<_> = seen.candidates.iter().map(|c| (c.ratio, c.hit_tokens)).collect();
+    assert_eq!(hits, [(0.0, 12), (2.0, 12)]);
+    assert_eq!((seen.tracked_pages, seen.dropped, seen.flushes), (3, 0, 0));
+    assert!(seen.cpu > Duration::ZERO);
+    second.flushed();
+    second.looked_up(14);
+    let seen = estimator.settled();
+    assert_eq!((seen.flushes, seen.candidates[0].hit_tokens), (1, 12), "nothing is left to find");
 }
 
 #[test]
-fn resets_forget_pages_and_are_counted() {
-    let estimator = estimator(1_000);
-    let sender = estimator.sender();
-    sender.try_send(lookup(&[1]));
-    sender.try_send(published(&[1]));
-    sender.reset(ResetReason::Weights);
-    sender.try_send(lookup(&[1]));
-    estimator.flush();
-    let snapshot = estimator.snapshot();
-    assert_eq!((hits(&snapshot), snapshot.resets), (vec![0, 0], [0, 1, 0]));
+fn what_was_not_computed_is_not_found() {
+    let estimator = Estimator::start(options()).expect("a thread");
+    let [one, other] = [Namespace::SHARED, Namespace::new(None, Some("salt"))];
+    let gone = estimator.follow(&one, &tokens(0, 20));
+    gone.looked_up(20);
+    gone.ended(one.clone(), tokens(0, 20), 8);
+    for namespace in [&one, &other] {
+        estimator.follow(namespace, &tokens(0, 20)).looked_up(20);
+    }
+    let seen = estimator.settled();
+    assert_eq!(seen.candidates[0].hit_tokens, 8, "two pages, and none for the other namespace");
 }
 
 #[test]
-fn a_full_queue_counts_what_it_loses_and_loses_no_reset() {
-    let (sender, receiver) = stuck(1);
-    assert!(sender.try_send(lookup(&[1])));
-    assert!(!sender.try_send(lookup(&[2])));
-    assert!(!sender.try_send(published(&[2])));
-    assert!(!sender.try_send(CurveEvent::Abort { keys: keys(&[2]) }));
-    assert_eq!(sender.shared.dropped_requests.load(Ordering::Relaxed), 2);
-    sender.reset(ResetReason::Resize);
-    let shared = Arc::clone(&sender.shared);
-    drop(sender);
-    run(HitCurve::new(options()), &receiver, &shared);
-    let snapshot = shared.snapshot();
-    assert_eq!((snapshot.requests, snapshot.resets), (1, [0, 0, 1]));
-}
-
-#[test]
-fn dropping_it_ends_the_thread_and_senders_live_on() {
-    let estimator = estimator(1_000);
-    let sender = estimator.sender();
-    sender.try_send(lookup(&[1]));
-    drop(estimator);
-    assert_eq!(sender.shared.snapshot().requests, 1, "what was in the queue was applied");
-    assert!(!sender.try_send(lookup(&[2])));
-    sender.reset(ResetReason::Flush);
-}
-
-#[test]
-fn more_events_than_a_batch_are_all_applied() {
-    let (sender, receiver) = stuck(3 * BATCH);
-    (0..2 * BATCH + 1).for_each(|_| assert!(sender.try_send(lookup(&[1]))));
-    let shared = Arc::clone(&sender.shared);
-    drop(sender);
-    run(HitCurve::new(options()), &receiver, &shared);
-    assert_eq!(shared.snapshot().requests, 2 * BATCH as u64 + 1);
+fn events_that_find_the_queue_full_are_counted_and_nobody_waits() {
+    let estimator = Estimator::with_queue(options(), 2).expect("a thread");
+    let held = Arc::clone(&estimator.shared);
+    let curve = held.curve();
+    let follower = estimator.follow(&Namespace::SHARED, &tokens(0, 8));
+    // The thread takes at most one event before it finds the curve held.
+    for _ in 0..10 {
+        follower.looked_up(8);
+    }
+    drop(curve);
+    let seen = estimator.settled();
+    assert!((7..=8).contains(&seen.dropped), "{}", seen.dropped);
+    assert_eq!(seen.requests + seen.dropped, 10);
 }

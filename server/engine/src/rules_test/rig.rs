@@ -128,6 +128,7 @@ pub(super) fn bounds(running: usize, scheduling: Scheduling) -> EngineConfig {
         prefix_cache: false,
         host: None,
         retention: kv_cache::Retention::default(),
+        hit_curve: None,
         scheduling,
         seed: 0,
     }
@@ -176,6 +177,7 @@ impl Rig {
             prompt_logprobs: false,
             sampling: SamplingParams::default(),
             constraint: None,
+            follower: None,
             max_tokens: job.answer,
             stop_tokens: Vec::new(),
             sink: Box::new(Silent),

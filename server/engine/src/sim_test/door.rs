@@ -164,6 +164,7 @@ impl World {
             prompt_logprobs: false,
             sampling: wish.sampling.clone(),
             constraint: None,
+            follower: None,
             max_tokens: wish.max_tokens,
             stop_tokens: wish.stop_tokens.clone(),
             sink: Box::new(client),

@@ -87,6 +87,7 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
         prefix_cache: dice.chance(800),
         host: None,
         retention: kv_cache::Retention::default(),
+        hit_curve: None,
         scheduling: scheduling(dice),
         seed,
     };

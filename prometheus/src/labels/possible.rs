@@ -1,0 +1,82 @@
+//! What some labels mean beyond their values: folding, and combinations that can occur.
+
+use super::*;
+
+impl RejectReason {
+    /// Refusals of requests that had a place in the queue; those are among the admitted ones, too.
+    pub const AFTER_ADMISSION: [Self; 2] = [Self::PriorityEvicted, Self::QueueTimeout];
+}
+
+impl Method {
+    /// The value for a method as it stands in the request line.
+    pub fn from_name(name: &str) -> Self {
+        Self::ALL.iter().copied().find(|method| method.as_str() == name).unwrap_or(Self::Other)
+    }
+
+    /// Methods that a route answers with something else than 405.
+    const fn served_by(self, route: Route) -> bool {
+        match route {
+            Route::Completions | Route::ChatCompletions | Route::Tokenize | Route::Detokenize => {
+                matches!(self, Self::Post)
+            }
+            Route::Models | Route::Model | Route::Metrics | Route::Version | Route::Health => {
+                matches!(self, Self::Get | Self::Head)
+            }
+            Route::Other => true,
+        }
+    }
+}
+
+impl StatusCode {
+    /// The value for a numeric status.
+    ///
+    /// The server answers with the declared ones only. Should it ever answer with another, it is
+    /// counted as the general status of its class (200, 400 or 500), so that nothing is lost.
+    pub fn from_code(code: u16) -> Self {
+        match code {
+            400 => Self::S400,
+            404 => Self::S404,
+            405 => Self::S405,
+            408 => Self::S408,
+            413 => Self::S413,
+            415 => Self::S415,
+            429 => Self::S429,
+            499 => Self::S499,
+            503 => Self::S503,
+            401..=498 => Self::S400,
+            500.. => Self::S500,
+            _ => Self::S200,
+        }
+    }
+}
+
+/// Combinations of `http_requests_total` that can occur.
+pub(crate) fn http_possible(&(route, method, status): &(Route, Method, StatusCode)) -> bool {
+    use StatusCode as S;
+    if !method.served_by(route) {
+        return status == S::S405;
+    }
+    match route {
+        Route::Completions | Route::ChatCompletions => status != S::S405,
+        Route::Tokenize | Route::Detokenize => !matches!(status, S::S405 | S::S429),
+        Route::Model => matches!(status, S::S200 | S::S404),
+        Route::Models | Route::Metrics | Route::Version => status == S::S200,
+        Route::Health => matches!(status, S::S200 | S::S503),
+        Route::Other => status == S::S404,
+    }
+}
+
+/// Combinations of `requests_aborted_total` that can occur.
+pub(crate) fn abort_possible(
+    &(stage, initiator, reason): &(AbortStage, AbortInitiator, AbortReason),
+) -> bool {
+    let by = match reason {
+        AbortReason::ClientGone => AbortInitiator::Client,
+        AbortReason::SlowClient
+        | AbortReason::DrainDeadline
+        | AbortReason::Shutdown
+        | AbortReason::RunningTimeout => AbortInitiator::Server,
+    };
+    // Nothing has been sent to a client before decode, so it cannot be slow.
+    initiator == by && (reason != AbortReason::SlowClient || stage == AbortStage::Decode)
+}

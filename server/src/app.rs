@@ -43,6 +43,9 @@ pub fn run(settings: Settings) -> Exit {
         Ok(checked) => checked,
         Err(findings) => return refuse(&findings),
     };
+    if checked.resolved.hierarchy.is_some() {
+        return refuse(&no_tier_yet().into());
+    }
     for advice in checked.resolved.advice.iter() {
         tracing::warn!(id = advice.id, "{advice}");
     }
@@ -95,6 +98,21 @@ pub fn check(settings: &Settings) -> Result<Checked, Findings> {
     let resolved = resolve(settings, &facts, &Host::read(&node_info::Root::default()))?;
     let tokenizer = facts.tokenizer(settings)?;
     Ok(Checked { source, tokenizer, resolved })
+}
+
+/// A host tier can be planned, and what it would be worth is estimated; nothing serves from it yet.
+fn no_tier_yet() -> Finding {
+    Finding {
+        id: "HIC000",
+        class: Class::Configuration,
+        flag: "--enable-hierarchical-cache",
+        value: "on".to_owned(),
+        reason:
+            "this version sizes a host tier (plan) and estimates what each size would be worth \
+                 (board Host cache sizing), but does not serve from one yet"
+                .to_owned(),
+        fix: "leave the flag out".to_owned(),
+    }
 }
 
 /// Prints what was found, one line each, and gives the exit code.

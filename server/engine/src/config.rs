@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use kv_cache::{
-    CacheOptions, CurveOptions, CurveWindow, HostTier, PoolSet, PoolSpec, Retention,
-};
+use kv_cache::{CacheOptions, CurveOptions, CurveWindow, HostTier, PoolSet, PoolSpec, Retention};
 use model::ModelSpec;
 use types::{Bytes, Pages};
 

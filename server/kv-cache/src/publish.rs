@@ -17,15 +17,20 @@ pub(crate) struct Shared {
     pub(crate) published: usize,
     /// Page boundaries whose windows are worth caching once the table has gone past them.
     pub(crate) marks: [usize; 2],
+    /// So are those of every so many pages; 0 for none.
+    pub(crate) every: usize,
 }
 
 impl Shared {
-    pub(crate) const NONE: Self = Self { node: NodeId::NONE, published: 0, marks: [0; 2] };
+    pub(crate) const NONE: Self =
+        Self { node: NodeId::NONE, published: 0, marks: [0; 2], every: 0 };
 
     /// Whether the page with so many pages before it belongs to the window of a mark.
     pub(crate) fn is_marked(&self, depth: usize, window_pages: usize) -> bool {
         // A prompt that comes again uses one token less, which may be one page less.
-        self.marks.iter().any(|mark| depth < *mark && *mark <= depth + window_pages + 1)
+        let last = depth + window_pages + 1;
+        let multiple = last.checked_div(self.every).unwrap_or(0) * self.every;
+        depth < multiple || self.marks.iter().any(|mark| depth < *mark && *mark <= last)
     }
 }
 

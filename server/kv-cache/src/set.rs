@@ -23,8 +23,7 @@ pub struct CacheOptions {
     /// The tier behind the device; without one, pages that the device drops are gone. Not served
     /// yet: such a set behaves as one without, orders no copies and has no host statistics.
     pub host: Option<HostTier>,
-    /// Which computed pages keep their part in a window pool. Not served yet: pages are kept as by
-    /// [`Retention::TailBranch`].
+    /// Which computed pages keep their part in a window pool.
     pub retention: Retention,
 }
 
@@ -179,6 +178,11 @@ impl PoolSet {
     #[must_use]
     pub fn claims(&self) -> Claims {
         Claims::new(self.hash)
+    }
+
+    /// Which computed pages keep their part in a window pool.
+    pub(crate) const fn retention(&self) -> Retention {
+        self.options.retention
     }
 
     /// Tokens of a page, where pages are cached.

@@ -6,6 +6,7 @@ use crate::claims::Claims;
 use crate::host::Attached;
 use crate::namespace::Namespace;
 use crate::publish::Shared;
+use crate::retention::Retention;
 use crate::set::PoolSet;
 
 /// A pool had too few pages; nothing was taken from any pool.
@@ -108,7 +109,13 @@ impl PageTable {
         };
         if shared.published == 0 {
             let branch = if found.full_pages > found.pages { found.full_pages } else { 0 };
-            shared.marks = [tokens.len() / page_tokens, branch];
+            let last = tokens.len() / page_tokens;
+            (shared.marks, shared.every) = match set.retention() {
+                Retention::All => ([last, 0], 1),
+                Retention::Tail => ([last, 0], 0),
+                Retention::TailEvery(tokens) => ([last, 0], (tokens / page_tokens).max(1)),
+                Retention::TailBranch => ([last, branch], 0),
+            };
         }
         if found.pages > shared.published {
             state.attach(found, shared, lists, lookup);

@@ -268,3 +268,31 @@ fn a_table_keeps_its_namespace() {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
     assert!(text.contains("a table belongs to one namespace"), "{text}");
 }
+
+#[test]
+fn a_window_pool_keeps_what_its_rule_says() {
+    use crate::Retention;
+    // A prompt of 8 pages whose window is one page; then others that share its first pages.
+    let check = |retention: Retention, shared: u32, cached: usize| {
+        let specs = vec![spec("kv", 64, None), spec("swa", 64, Some(4))];
+        let options = CacheOptions { retention, ..CacheOptions::device_only(true) };
+        let set = PoolSet::new(specs, options);
+        drop(serve(&set, &ids(0..33), 100).0);
+        let other = ids((0..shared * 4).chain(1000..1020));
+        let (table, found) = serve(&set, &other, 100);
+        assert_eq!(found, cached, "{retention:?}, {shared} pages in common");
+        drop(table);
+        // Once the point where they part is known, the rule may have kept it.
+        let again = ids((0..shared * 4).chain(2000..2020));
+        let parted = serve(&set, &again, 100).1;
+        let branch = retention == Retention::TailBranch;
+        assert_eq!(parted, if branch { shared as usize * 4 } else { cached }, "{retention:?}");
+    };
+    for shared in 1..8 {
+        check(Retention::All, shared, shared as usize * 4);
+        // One page less than kept for, too: a prompt that comes again computes its last token.
+        check(Retention::Tail, shared, if shared == 7 { 28 } else { 0 });
+        check(Retention::TailBranch, shared, if shared == 7 { 28 } else { 0 });
+        check(Retention::TailEvery(16), shared, [0, 0, 12, 16, 16, 16, 28][shared as usize - 1]);
+    }
+}

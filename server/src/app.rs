@@ -111,7 +111,7 @@ fn no_tier_yet() -> Finding {
             "this version sizes a host tier (plan) and estimates what each size would be worth \
                  (board Host cache sizing), but does not serve from one yet"
                 .to_owned(),
-        fix: "leave the flag out".to_owned(),
+        fix: "--enable-hierarchical-cache=off".to_owned(),
     }
 }
 

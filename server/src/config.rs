@@ -121,6 +121,8 @@ pub struct Resolved {
     pub api: SocketAddr,
     /// Where the probes listen; port 0 chooses.
     pub probes: SocketAddr,
+    /// What pages of each pool are made of, on one rank.
+    pub kv: Vec<model::PoolSpec>,
     /// The KV pools, one per pool of the model.
     pub pools: Vec<PoolPlan>,
     /// What takes memory, the host tier included.
@@ -197,6 +199,7 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: &Host) -> Result<Resolv
         },
         api,
         probes,
+        kv: spec.pools.clone(),
         pools: memory.pools,
         ledger: memory.ledger,
         page_tokens: spec.pools.first().map_or(1, |pool| pool.page_tokens),

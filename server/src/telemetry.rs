@@ -8,6 +8,7 @@ pub mod curve;
 pub mod gauges;
 pub mod http;
 pub mod observe;
+mod pools;
 pub mod requests;
 
 use std::fmt::Write;

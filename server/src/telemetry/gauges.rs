@@ -5,19 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use admission::QueueSnapshot;
-use engine::{CurveSnapshot, EngineSnapshot, PoolStats};
+use engine::{CurveSnapshot, EngineSnapshot};
 use metric_catalog::install::{CounterHandle, GaugeHandle, Registry, TimeHandle};
 use metric_catalog::labels::{
-    DerivedFrom, DpSize, EngineState, EvictReason, Format, HicacheMode, Kernel, KvDtype, Layers,
-    Layout, Op, PageTokens, Pool, Queue, SlotBytes, SlotState, StartupPhase, Tier, TpRank, TpSize,
-    TransferBackend,
+    DpSize, EngineState, Format, HicacheMode, Kernel, KvDtype, Op, PageTokens, Queue, StartupPhase,
+    TpSize, TransferBackend,
 };
 use metric_catalog::{process, server as catalog};
 use model::KernelUse;
 use types::{Clock, Time};
 
-use super::all;
 use super::curve::{CurveGauges, record_costs};
+use super::pools::{self, PoolGauges};
 use crate::config::Resolved;
 use crate::lifecycle::Phase;
 
@@ -50,65 +49,6 @@ impl Follower {
     }
 }
 
-/// Handles of one KV pool.
-#[derive(Debug)]
-struct PoolGauges {
-    capacity_bytes: GaugeHandle,
-    capacity_slots: GaugeHandle,
-    /// By state.
-    used_bytes: Vec<GaugeHandle>,
-    used_slots: Vec<GaugeHandle>,
-    hits: Follower,
-    evicted: Vec<Follower>,
-    failures: Follower,
-}
-
-impl PoolGauges {
-    fn new(registry: &Registry, name: &'static str) -> Self {
-        let (tier, pool, rank) = (Tier::Device, Pool::new(name), TpRank::new("0"));
-        let state = |state: SlotState| (tier, pool.clone(), rank.clone(), state);
-        let evicted = |reason: EvictReason| {
-            let labels = (tier, pool.clone(), reason);
-            Follower::new(registry.counter(catalog::KV_POOL_EVICTED_SLOTS, labels))
-        };
-        let size = (tier, pool.clone(), rank.clone());
-        let in_pool = (tier, pool.clone());
-        let hits = registry.counter(catalog::KV_POOL_HIT_SLOTS, in_pool.clone());
-        let failures = registry.counter(catalog::KV_POOL_ALLOC_FAILURES, in_pool);
-        Self {
-            capacity_bytes: registry.gauge(catalog::KV_POOL_CAPACITY_BYTES, size.clone()),
-            capacity_slots: registry.gauge(catalog::KV_POOL_CAPACITY_SLOTS, size),
-            used_bytes: all(|used| registry.gauge(catalog::KV_POOL_USED_BYTES, state(used))),
-            used_slots: all(|used| registry.gauge(catalog::KV_POOL_USED_SLOTS, state(used))),
-            hits: Follower::new(hits),
-            evicted: all(evicted),
-            failures: Follower::new(failures),
-        }
-    }
-
-    fn set(&self, pool: &PoolStats) {
-        self.capacity_slots.set_count(pool.capacity.0);
-        self.capacity_bytes.set_count(pool.capacity.0 * pool.page_bytes.0);
-        for state in SlotState::ALL {
-            let used = match state {
-                SlotState::Active => pool.used_active.0,
-                SlotState::Cached => pool.used_cached.0,
-            };
-            self.used_slots[state.index()].set_count(used);
-            self.used_bytes[state.index()].set_count(used * pool.page_bytes.0);
-        }
-        for reason in EvictReason::ALL {
-            self.evicted[reason.index()].follow(match reason {
-                EvictReason::Capacity => pool.evicted_pages.capacity,
-                EvictReason::Pressure => pool.evicted_pages.pressure,
-                EvictReason::Flush => pool.evicted_pages.flush,
-            });
-        }
-        self.hits.follow(pool.hit_pages);
-        self.failures.follow(pool.alloc_failures);
-    }
-}
-
 /// Every gauge that is set at scrape time.
 #[derive(Debug)]
 pub struct Gauges {
@@ -120,7 +60,6 @@ pub struct Gauges {
     running_limit: GaugeHandle,
     last_iteration: GaugeHandle,
     states: Vec<GaugeHandle>,
-    /// In the order of `PoolId`.
     pools: Vec<PoolGauges>,
     queries: Follower,
     curve: CurveGauges,
@@ -164,7 +103,7 @@ impl Gauges {
             running_limit: registry.gauge(catalog::RUNNING_REQUESTS_LIMIT, ()),
             last_iteration: registry.gauge(catalog::SCHEDULER_LAST_ITERATION, ()),
             states: EngineState::ALL.iter().map(state).collect(),
-            pools: resolved.pools.iter().map(|p| PoolGauges::new(registry, p.name)).collect(),
+            pools: pools::gauges(registry, resolved),
             queries: Follower::new(registry.counter(catalog::KV_PREFIX_QUERY_TOKENS, ())),
             curve: CurveGauges::new(registry),
             process: ProcessGauges::new(registry),
@@ -215,8 +154,8 @@ impl Gauges {
         retracted.uncached.set_count(engine.retracted.tokens);
         let age = engine.retracted.oldest.map_or(Duration::ZERO, |since| now.since(since));
         retracted.oldest.set_duration(age);
-        for (gauges, pool) in self.pools.iter().zip(&engine.pools) {
-            gauges.set(&pool.device);
+        for gauges in &self.pools {
+            gauges.set(&engine.pools);
         }
         // Every pool knows it.
         self.queries.follow(engine.pools.first().map_or(0, |pool| pool.device.query_tokens));
@@ -227,7 +166,7 @@ impl Gauges {
 fn record_config(registry: &Registry, resolved: &Resolved) {
     let page_tokens = || PageTokens::new(resolved.page_tokens.to_string());
     let config = (
-        TpSize::new("1"),
+        TpSize::new(resolved.tp_size.to_string()),
         DpSize::new("1"),
         KvDtype::new("f32"),
         page_tokens(),
@@ -235,18 +174,7 @@ fn record_config(registry: &Registry, resolved: &Resolved) {
         TransferBackend::new("none"),
     );
     registry.gauge(catalog::CONFIG_INFO, config).set(1.0);
-    for plan in &resolved.pools {
-        let geometry = (
-            Tier::Device,
-            Pool::new(plan.name),
-            Layers::new(plan.layers.to_string()),
-            page_tokens(),
-            SlotBytes::new(plan.page_bytes.to_string()),
-            Layout::new("page_first"),
-            DerivedFrom::new("none"),
-        );
-        registry.gauge(catalog::KV_POOL_INFO, geometry).set(1.0);
-    }
+    pools::record_geometry(registry, resolved);
 }
 
 /// Which kernels run, as an info metric; a model that only pretends to compute has none, and says

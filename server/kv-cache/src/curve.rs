@@ -5,7 +5,7 @@
 //! `C` being the device's. So one recency list with a marker at each candidate's capacity answers
 //! for all of them, exactly; models with a window pool have one small list per candidate beside it,
 //! because what a candidate keeps there depends on where its own match ended. See
-//! `docs/adr/019-hit-ratio-curve.md`.
+//! `docs/adr/018-hit-ratio-curve.md`.
 //!
 //! Pages are named by their chained hashes; keys that are equal are taken for the same prefix.
 //! Synchronous, without a clock; the caller feeds it in the order of the engine's events.

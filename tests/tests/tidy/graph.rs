@@ -62,7 +62,7 @@ const PERMISSIVE: &[&str] = &[
 ];
 
 /// More than this needs a decision record: the serving binary's normal closure, and the whole lock.
-const SERVER_CRATES_MAX: usize = 260;
+const SERVER_CRATES_MAX: usize = 210;
 const LOCKED_CRATES_MAX: usize = 450;
 
 fn metadata() -> &'static Value {

@@ -1,6 +1,7 @@
 //! The serving binary from outside: exit codes, sockets, signals.
 
 mod exit_codes;
+mod golden;
 mod plan;
 mod process;
 mod sglang;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admission::{AdmissionController, Limits};
-use kv_cache::Namespace;
+use kv_cache::{HostTier, Namespace, WritePolicy};
+use memory_pool::{HostMemory, HostOptions};
 use model::{LoadOptions, SamplingParams, load};
 use types::{Priority, RequestId, Time, TokenId};
 
@@ -60,6 +61,8 @@ impl Sink for Ear {
 struct Totals {
     computed: u64,
     cached: u64,
+    /// Of these, those that came from the host.
+    loaded: u64,
     recomputed: u64,
     preemptions: u64,
 }
@@ -70,7 +73,8 @@ impl Observer for Sums {
     fn on_step(&mut self, stats: &StepStats<'_>) {
         let mut sums = self.0.lock().expect("one thread");
         sums.computed += stats.prompt_tokens;
-        sums.cached += stats.cached_device_tokens;
+        sums.cached += stats.cached_device_tokens + stats.cached_host_tokens;
+        sums.loaded += stats.cached_host_tokens;
         sums.recomputed += stats.recomputed_tokens;
         sums.preemptions += stats.preemptions.requests();
     }
@@ -94,6 +98,8 @@ struct Setup {
     model: &'static str,
     cache: bool,
     pages: usize,
+    /// Pages of the host tier; 0: there is none.
+    host: usize,
     chunk: usize,
     max_running: usize,
 }
@@ -104,6 +110,8 @@ struct Rig {
     admission: Arc<AdmissionController>,
     book: Book,
     sums: Arc<Mutex<Totals>>,
+    /// Whether there is a host tier.
+    copies: bool,
     next: u64,
 }
 
@@ -119,7 +127,11 @@ impl Rig {
             pool_pages: vec![setup.pages; loaded.spec.pools.len()],
             max_submissions: 100,
             prefix_cache: setup.cache,
-            host: None,
+            host: (setup.host > 0).then(|| HostTier {
+                pages: vec![setup.host; loaded.spec.pools.len()],
+                policy: WritePolicy::WriteThrough,
+                load_back_threshold: HostTier::LOAD_BACK_THRESHOLD,
+            }),
             retention: kv_cache::Retention::default(),
             hit_curve: None,
             scheduling: Scheduling::default(),
@@ -132,10 +144,22 @@ impl Rig {
         };
         let admission = AdmissionController::new(limits, 1.0);
         let sums = Arc::new(Mutex::new(Totals::default()));
-        let prepared = prepare(config, loaded.runner, None).expect("good bounds");
+        let memory = config.host.as_ref().map(|tier| {
+            let parts = loaded.spec.part_layouts(&tier.pages);
+            HostMemory::allocate(&parts, HostOptions::default(), &mut |_| {}).expect("room")
+        });
+        let prepared = prepare(config, loaded.runner, memory).expect("good bounds");
         let observer = Box::new(Sums(Arc::clone(&sums)));
         let (core, handle) = prepared.into_core(Arc::clone(&admission), observer, Box::new(Still));
-        Self { core, handle, admission, book: Book::default(), sums, next: 0 }
+        Self {
+            core,
+            handle,
+            admission,
+            book: Book::default(),
+            sums,
+            copies: setup.host > 0,
+            next: 0,
+        }
     }
 
     fn submit(&mut self, prompt: &[TokenId], max_tokens: usize, salt: Option<&str>) -> u64 {
@@ -179,10 +203,24 @@ impl Rig {
     }
 
     fn run(&mut self) {
-        while self.core.turn() == Turn::Worked {}
+        let host = self.copies;
+        loop {
+            match self.core.turn() {
+                Turn::Worked => {}
+                // Pages that are being copied are not to be had before they are.
+                Turn::Idle if host && !self.core.scheduler.is_empty() => std::thread::yield_now(),
+                Turn::Idle | Turn::Ended => break,
+            }
+        }
         assert!(self.core.scheduler.is_empty(), "everything has ended");
-        let active = self.core.scheduler.pools.stats().map(|pool| pool.used_active.0);
-        assert_eq!(active.sum::<u64>(), 0, "nobody holds a page");
+        // Copies hold pages until they have ended and an idle turn has heard of it.
+        let held =
+            |core: &Core| core.scheduler.pools.stats().map(|pool| pool.used_active.0).sum::<u64>();
+        while held(&self.core) > 0 {
+            assert!(host, "nothing is copied");
+            assert_eq!(self.core.turn(), Turn::Idle);
+            std::thread::yield_now();
+        }
     }
 
     fn heard(&self, id: u64) -> Heard {
@@ -229,7 +267,7 @@ fn conversations(setup: Setup) -> (Vec<Heard>, Totals) {
 #[test]
 fn answers_are_equal_bit_for_bit_with_and_without_the_cache() {
     for model in ["tiny-llama", "tiny-qwen3", "tiny-gemma3"] {
-        let roomy = Setup { model, cache: false, pages: 400, chunk: 64, max_running: 8 };
+        let roomy = Setup { model, cache: false, pages: 400, host: 0, chunk: 64, max_running: 8 };
         let (expected, plain) = conversations(roomy);
         assert_eq!(plain.cached, 0);
         for (chunk, pages, cache) in
@@ -251,7 +289,7 @@ fn answers_are_equal_bit_for_bit_with_and_without_the_cache() {
 }
 
 const LLAMA: Setup =
-    Setup { model: "tiny-llama", cache: true, pages: 400, chunk: 16, max_running: 8 };
+    Setup { model: "tiny-llama", cache: true, pages: 400, host: 0, chunk: 16, max_running: 8 };
 
 #[test]
 fn a_turn_computes_only_what_is_new() {
@@ -334,4 +372,23 @@ fn only_uncached_tokens_are_pending() {
     rig.run();
     let queue = rig.admission.snapshot(Time::ZERO);
     assert_eq!((queue.pending_tokens, queue.pending_uncached_tokens), (0, 0));
+}
+
+#[test]
+fn answers_are_equal_bit_for_bit_when_their_beginnings_come_from_the_host() {
+    for model in ["tiny-llama", "tiny-qwen3"] {
+        let roomy = Setup { model, cache: false, pages: 400, host: 0, chunk: 64, max_running: 8 };
+        let (expected, _) = conversations(roomy);
+        // The device holds less than the conversations, which are preempted, too; the host all.
+        for (chunk, pages, host) in [(7, 60, 400), (64, 44, 400), (64, 44, 100)] {
+            let (found, sums) = conversations(Setup { cache: true, pages, host, chunk, ..roomy });
+            for (id, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                assert_eq!(found.answer, expected.answer, "{model}, {pages}, {host}: {id}");
+            }
+            assert!(sums.loaded > 0, "{model}, {pages}, {host}: nothing came from the host");
+            let (_, without) = conversations(Setup { cache: true, pages, host: 0, chunk, ..roomy });
+            let work = |sums: Totals| sums.computed + sums.recomputed;
+            assert!(work(sums) < work(without), "{model}: {sums:?} against {without:?}");
+        }
+    }
 }

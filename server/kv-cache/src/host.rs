@@ -107,30 +107,3 @@ pub struct HostStats {
     /// Pages that got no copy.
     pub backups_dropped: DroppedBackups,
 }
-
-/// Orders that were given and have not ended.
-#[derive(Debug, Default)]
-pub(crate) struct Copies {
-    /// Not taken yet.
-    pub(crate) fresh: Vec<CopyOrder>,
-    /// Ids of those that were taken.
-    running: Vec<u64>,
-}
-
-impl Copies {
-    /// Moves the fresh orders to `to`.
-    pub(crate) fn take(&mut self, to: &mut Vec<CopyOrder>) {
-        self.running.extend(self.fresh.iter().map(|order| order.id));
-        to.append(&mut self.fresh);
-    }
-
-    /// An order has ended.
-    ///
-    /// # Panics
-    /// When it is not running.
-    pub(crate) fn finish(&mut self, id: u64, _result: CopyEnd) {
-        let place = self.running.iter().position(|running| *running == id);
-        let place = place.unwrap_or_else(|| panic!("no order {id} is being carried out"));
-        self.running.swap_remove(place);
-    }
-}

@@ -36,6 +36,7 @@ mod retention;
 mod set;
 mod state;
 mod table;
+mod tier;
 
 #[cfg(test)]
 mod model_test;
@@ -43,6 +44,8 @@ mod model_test;
 mod replay_test;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tier_test;
 
 pub use advise::{
     Action, Advice, AdviceNode, AdvicePool, AdviceRatio, AdviceRow, AdviseInput, NodeBytes, Reason,

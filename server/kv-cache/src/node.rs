@@ -41,6 +41,14 @@ pub(crate) struct Node {
     pub(crate) hashes: Vec<u64>,
     /// One per page and pool, the pools of a page side by side.
     pub(crate) pages: Vec<PageId>,
+    /// Their copies in host memory, where there are any; like `pages`. Empty without a host tier.
+    pub(crate) host: Vec<PageId>,
+    /// Of its pages, the first ones that are on the device; all, where somebody holds it. Behind a
+    /// page that is not on the device there is none that is.
+    pub(crate) resident: usize,
+    /// Of its pages, the first ones that have a copy in host memory, or whose copy is ordered.
+    /// Behind a page without a copy there is none with one, but for copies that are being undone.
+    pub(crate) backed: usize,
     /// Of a root: what its first pages' hashes start from.
     pub(crate) seed: u64,
     /// Of a root: whom its pages belong to.
@@ -60,6 +68,9 @@ impl Node {
             tokens: Vec::new(),
             hashes: Vec::new(),
             pages: Vec::new(),
+            host: Vec::new(),
+            resident: 0,
+            backed: 0,
             seed: 0,
             namespace: Namespace::SHARED,
             dead: false,

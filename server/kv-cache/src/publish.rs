@@ -2,6 +2,7 @@
 
 use types::{PageId, TokenId};
 
+use crate::host::WritePolicy;
 use crate::namespace::Namespace;
 use crate::node::{NO_PAGE, NodeId};
 use crate::pool::WindowPage;
@@ -55,8 +56,12 @@ impl State {
             self.lock(next);
             next = self.tree.nodes[next].parent;
         }
+        // Before anything is loaded: what is freed here is room.
         for (index, list) in lists.iter_mut().enumerate() {
             self.free_own(index, shared.published, list);
+        }
+        self.load(node, found.host_pages, lookup);
+        for (index, list) in lists.iter_mut().enumerate() {
             let window = self.pools[index].windows.as_ref().map(|windows| windows.pages);
             let first = window.map_or(0, |pages| found.pages.saturating_sub(pages));
             let depth = list.first;
@@ -71,6 +76,10 @@ impl State {
             }
         }
         (shared.node, shared.published) = (node, found.pages);
+        if self.tier.as_ref().is_some_and(|tier| tier.policy == WritePolicy::WriteThroughSelective)
+        {
+            self.back_up(node);
+        }
     }
 
     /// Writes the tree's pages from `from` up to the end of `node` into `list`, and holds them.
@@ -116,6 +125,9 @@ impl State {
                 (None, hash) => self.append(hash, rest, shared, lists),
             }
         }
+        if self.tier.as_ref().is_some_and(|tier| tier.policy == WritePolicy::WriteThrough) {
+            self.back_up(shared.node);
+        }
     }
 
     /// Goes on into `child`, as far as it holds what the table has.
@@ -130,6 +142,8 @@ impl State {
         let whole = common == self.tree.nodes[child].len();
         let child = if whole { child } else { self.split(child, common) };
         self.lock(child);
+        let resident = self.tree.nodes[child].resident;
+        self.revive(child);
         for (pool, list) in lists.iter_mut().enumerate() {
             for index in 0..common {
                 let depth = shared.published + index;
@@ -137,6 +151,7 @@ impl State {
                 let place = index * self.tree.pools + pool;
                 let theirs = self.tree.nodes[child].pages[place];
                 if theirs == NO_PAGE {
+                    debug_assert!(!self.pools[pool].is_full() || index >= resident);
                     self.tree.nodes[child].pages[place] = *mine;
                     self.publish_window(pool, *mine, child, depth);
                 } else {
@@ -180,9 +195,13 @@ impl State {
             let found = &mut self.tree.nodes[node];
             found.hashes.push(own);
             found.tokens.extend_from_slice(page);
+            found.resident += 1;
             for list in lists.iter_mut() {
                 let id = list.at_mut(shared.published).map_or(NO_PAGE, |page| *page);
                 found.pages.push(id);
+                if self.tier.is_some() {
+                    found.host.push(NO_PAGE);
+                }
             }
             for (pool, list) in lists.iter_mut().enumerate() {
                 if let Some(page) = list.at_mut(shared.published) {

@@ -15,9 +15,9 @@ use crate::node::{Arena, NodeId};
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) nodes: Arena,
-    /// Nodes without locks, by last use. A node is always behind its parent, so the oldest one is a
-    /// leaf: locks reach up to the root, and whoever lets go of a node lets go of its ancestors
-    /// later.
+    /// Nodes without locks that have pages on the device, by last use. A node is always behind its
+    /// parent, so below the oldest one nothing is on the device: locks reach up to the root, and
+    /// whoever lets go of a node lets go of its ancestors later.
     pub(crate) lru: Lru,
     pub(crate) hasher: PageHasher,
     pub(crate) page_tokens: usize,
@@ -110,6 +110,10 @@ impl Tree {
         let tokens = low.tokens.drain(..pages * self.page_tokens).collect();
         let hashes = low.hashes.drain(..pages).collect();
         let ids = low.pages.drain(..pages * self.pools).collect();
+        let host = low.host.drain(..(pages * self.pools).min(low.host.len())).collect();
+        let (resident, backed) = (low.resident.min(pages), low.backed.min(pages));
+        low.resident -= resident;
+        low.backed -= backed;
         let (depth, locks, twin, rest) = (low.depth, low.locks, low.twin, low.hashes[0]);
         low.depth += pages;
         low.parent = upper;
@@ -117,9 +121,13 @@ impl Tree {
         let high = &mut self.nodes[upper];
         (high.parent, high.twin, high.depth, high.locks) = (parent, twin, depth, locks);
         (high.tokens, high.hashes, high.pages, high.children) = (tokens, hashes, ids, 1);
+        (high.host, high.resident, high.backed) = (host, resident, backed);
         self.edges.insert((upper, rest), node);
         if self.lru.contains(node.0) {
             self.lru.insert_newer_than(upper.0, node.0);
+            if self.nodes[node].resident == 0 {
+                self.lru.remove(node.0);
+            }
         }
         upper
     }

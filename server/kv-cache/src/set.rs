@@ -6,13 +6,14 @@ use types::{PoolId, TokenId};
 
 use crate::claims::Claims;
 use crate::hash::{HashFn, PageHasher, page_hash};
-use crate::host::{CopyEnd, CopyOrder, HostStats, HostTier};
+use crate::host::{CopyEnd, CopyOrder, HostStats, HostTier, WritePolicy};
 use crate::layout::PoolSpec;
 use crate::namespace::Namespace;
 use crate::pool::{Pool, PoolStats};
 use crate::retention::Retention;
 use crate::state::State;
 use crate::table::PageTable;
+use crate::tier::Tier;
 
 /// How the pages are shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +21,10 @@ pub struct CacheOptions {
     /// Whether pages stay cached for later requests with the same prefix. Needs pools of equal
     /// `page_tokens`, one of them at least without a window.
     pub enabled: bool,
-    /// The tier behind the device; without one, pages that the device drops are gone. Not served
-    /// yet: such a set behaves as one without, orders no copies and has no host statistics.
+    /// The tier behind the device; without one, pages that the device drops are gone. Served where
+    /// no pool has a window and pages are cached, with [`WritePolicy::WriteThrough`] and
+    /// [`WritePolicy::WriteThroughSelective`]; with [`WritePolicy::WriteBack`], or with a window, a
+    /// set behaves as one without a tier: it orders no copies and has no host statistics.
     pub host: Option<HostTier>,
     /// Which computed pages keep their part in a window pool.
     pub retention: Retention,
@@ -83,7 +86,14 @@ impl PoolSet {
         assert!(u16::try_from(specs.len()).is_ok(), "a pool id has 16 bits");
         let fit = !options.enabled || Self::can_cache(&specs);
         assert!(fit, "cached pools have pages of equal length, and one of them has no window");
-        let state = Arc::new(Mutex::new(State::new(specs.clone(), hash)));
+        let mut state = State::new(specs.clone(), hash);
+        let full = specs.iter().all(|spec| spec.window.is_none());
+        state.tier = options
+            .host
+            .as_ref()
+            .filter(|host| options.enabled && full && host.policy != WritePolicy::WriteBack)
+            .map(|host| Tier::new(&specs, host));
+        let state = Arc::new(Mutex::new(state));
         Self { specs: specs.into(), state, options, hash }
     }
 
@@ -130,7 +140,11 @@ impl PoolSet {
         let Some(page_tokens) = self.cached_page_tokens() else { return CachedPrefix::default() };
         let limit = tokens.len().saturating_sub(1) / page_tokens;
         let found = self.lock().find(namespace, tokens, limit);
-        CachedPrefix { tokens: found.pages * page_tokens, host_tokens: 0, held_pages: found.held }
+        CachedPrefix {
+            tokens: found.pages * page_tokens,
+            host_tokens: found.host_pages * page_tokens,
+            held_pages: found.held,
+        }
     }
 
     /// Drops every cached page that nobody holds, and lets nobody find the pages in use: they are
@@ -143,7 +157,9 @@ impl PoolSet {
     /// Moves the orders to copy that came up since the last call behind those in `to`, in the order
     /// in which they must be carried out. None come up without a host tier.
     pub fn take_copies(&self, to: &mut Vec<CopyOrder>) {
-        self.lock().copies.take(to);
+        if let Some(tier) = &mut self.lock().tier {
+            tier.take_copies(to);
+        }
     }
 
     /// The order `id` was carried out, or not. Orders of one direction end in the order in which
@@ -152,13 +168,13 @@ impl PoolSet {
     /// # Panics
     /// When no order with this id is being carried out.
     pub fn finish_copy(&self, id: u64, result: CopyEnd) {
-        self.lock().copies.finish(id, result);
+        self.lock().finish_copy(id, result);
     }
 
     /// Usage of each pool's host pages, in the order of `PoolId`; `None` without a host tier.
     #[must_use]
-    pub const fn host_stats(&self) -> Option<Vec<HostStats>> {
-        None
+    pub fn host_stats(&self) -> Option<Vec<HostStats>> {
+        self.lock().tier.as_ref().map(Tier::stats)
     }
 
     /// The chained hash of each whole page of `tokens`: equal hashes mean equal prefixes in equal

@@ -4,12 +4,12 @@
 use types::{PageId, TokenId};
 
 use crate::hash::HashFn;
-use crate::host::Copies;
 use crate::layout::PoolSpec;
 use crate::namespace::Namespace;
 use crate::node::{NO_PAGE, NodeId};
 use crate::pool::{Eviction, Pool, WindowPage};
 use crate::radix::Tree;
+use crate::tier::Tier;
 
 /// Pools and tree.
 #[derive(Debug)]
@@ -17,7 +17,8 @@ pub(crate) struct State {
     pub(crate) pools: Vec<Pool>,
     pub(crate) tree: Tree,
     pub(crate) query_tokens: u64,
-    pub(crate) copies: Copies,
+    /// The tier behind the device.
+    pub(crate) tier: Option<Tier>,
     /// Scratch of [`walk`](Self::walk): per pool, pages before the walk's end that are all there.
     runs: Vec<usize>,
 }
@@ -33,6 +34,8 @@ pub(crate) struct Match {
     pub(crate) pages: usize,
     /// Pages that the pools without a window have; more than `pages` where a window has a hole.
     pub(crate) full_pages: usize,
+    /// Of its pages, those that are only in host memory; the last ones.
+    pub(crate) host_pages: usize,
     /// Of its pages, those that somebody holds.
     pub(crate) held: usize,
 }
@@ -42,11 +45,12 @@ impl State {
         let page_tokens = specs[0].page_tokens;
         let pools: Vec<_> = specs.into_iter().map(Pool::new).collect();
         let tree = Tree::new(page_tokens, pools.len(), hash);
-        Self { pools, tree, query_tokens: 0, copies: Copies::default(), runs: Vec::new() }
+        Self { pools, tree, query_tokens: 0, tier: None, runs: Vec::new() }
     }
 
     /// Follows `tokens` from the end of `node`, which holds `from` pages of them, over at most
     /// `limit` pages in all. `first(pool)` is the first page that whoever asks has in a pool.
+    /// Without `over_host` the walk ends at the first page that is not on the device.
     pub(crate) fn walk(
         &mut self,
         node: NodeId,
@@ -54,24 +58,33 @@ impl State {
         first: impl Fn(usize) -> usize,
         tokens: &[TokenId],
         limit: usize,
+        over_host: bool,
     ) -> Match {
         let Self { tree, pools, runs, .. } = self;
         let page_tokens = tree.page_tokens;
         runs.clear();
         runs.extend((0..pools.len()).map(|pool| from - first(pool).min(from)));
         let taken = tree.nodes[node].len();
-        let mut best = Match { node, taken, pages: from, full_pages: from, held: from };
-        let (mut node, mut end, mut held) = (node, from, from);
+        let mut best =
+            Match { node, taken, pages: from, full_pages: from, host_pages: 0, held: from };
+        let (mut node, mut end, mut held, mut resident) = (node, from, from, from);
         while end < limit {
             let rest = &tokens[end * page_tokens..limit * page_tokens];
             let (Some(child), _) = tree.child(node, rest) else { break };
             let found = &tree.nodes[child];
-            let common = found.common(rest, page_tokens);
+            let mut common = found.common(rest, page_tokens);
+            if !over_host {
+                common = common.min(found.resident);
+            }
+            resident += common.min(found.resident);
             for index in 0..common {
                 end += 1;
                 let ids = &found.pages[index * pools.len()..];
                 let mut whole = true;
                 for ((pool, run), id) in pools.iter().zip(&mut *runs).zip(ids) {
+                    if pool.is_full() {
+                        continue;
+                    }
                     *run = if *id == NO_PAGE { 0 } else { *run + 1 };
                     let needed = pool.windows.as_ref().map_or(0, |windows| windows.pages);
                     whole &= *run >= needed.min(end);
@@ -90,14 +103,22 @@ impl State {
         }
         best.full_pages = end;
         best.held = held.min(best.pages);
+        best.host_pages = best.pages - resident.min(best.pages);
         best
     }
 
     /// The longest usable prefix of `tokens` over at most `limit` pages.
     pub(crate) fn find(&mut self, ns: &Namespace, tokens: &[TokenId], limit: usize) -> Match {
         match self.tree.root(ns) {
-            Some(root) => self.walk(root, 0, |_| 0, tokens, limit),
-            None => Match { node: NodeId::NONE, taken: 0, pages: 0, full_pages: 0, held: 0 },
+            Some(root) => self.usable(root, 0, |_| 0, tokens, limit),
+            None => Match {
+                node: NodeId::NONE,
+                taken: 0,
+                pages: 0,
+                full_pages: 0,
+                host_pages: 0,
+                held: 0,
+            },
         }
     }
 
@@ -105,6 +126,9 @@ impl State {
     pub(crate) fn split(&mut self, node: NodeId, pages: usize) -> NodeId {
         let Self { tree, pools, .. } = self;
         let upper = tree.split(node, pages);
+        if let Some(tier) = &mut self.tier {
+            tier.split(tree, node, upper);
+        }
         for ids in tree.nodes[upper].pages.chunks(pools.len()) {
             for (pool, page) in pools.iter_mut().zip(ids).filter(|(_, page)| **page != NO_PAGE) {
                 if let Some(windows) = &mut pool.windows {
@@ -120,8 +144,10 @@ impl State {
         let found = &mut self.tree.nodes[node];
         found.locks += 1;
         if found.locks == 1 {
-            let pages = found.len();
-            self.tree.lru.remove(node.0);
+            let pages = found.resident;
+            if pages > 0 {
+                self.tree.lru.remove(node.0);
+            }
             self.full_pools().for_each(|pool| pool.cached -= pages);
         }
     }
@@ -207,9 +233,11 @@ impl State {
             let oldest = oldest.expect("the caller counted the cached pages");
             if self.pools[pool].is_full() {
                 let node = NodeId(oldest);
-                debug_assert_eq!(self.tree.nodes[node].children, 0, "the oldest is a leaf");
-                let next = self.drop_last_page(node, Some(pool), Eviction::Capacity);
-                self.prune(next);
+                if !self.demote_last_page(node, pool) {
+                    debug_assert_eq!(self.tree.nodes[node].children, 0, "the oldest is a leaf");
+                    let next = self.drop_last_page(node, Some(pool), Eviction::Capacity);
+                    self.prune(next);
+                }
             } else {
                 self.unlist_window(pool, PageId(oldest), Eviction::Capacity);
                 let node = self.entomb(pool, PageId(oldest));
@@ -228,7 +256,7 @@ impl State {
     /// Drops the last page of a leaf that nobody holds, in every pool; `why` counts for `pool`, or
     /// for all when none is named. Returns what is then the end of the branch.
     fn drop_last_page(&mut self, node: NodeId, pool: Option<usize>, why: Eviction) -> NodeId {
-        let first = self.tree.nodes[node].hashes[0];
+        debug_assert_eq!(self.tree.nodes[node].resident, self.tree.nodes[node].len());
         let end = self.tree.nodes[node].end();
         let start = self.tree.nodes[node].pages.len() - self.tree.pools;
         for index in 0..self.tree.pools {
@@ -245,19 +273,37 @@ impl State {
                 self.entomb(index, page);
             }
         }
-        let page_tokens = self.tree.page_tokens;
-        let found = &mut self.tree.nodes[node];
-        found.pages.truncate(start);
+        // With its page on the device a copy is no eviction of the host's.
+        self.free_host_page(node, None);
+        self.tree.nodes[node].resident -= 1;
+        debug_assert_eq!(self.tree.nodes[node].end(), end);
+        self.truncate(node)
+    }
+
+    /// Takes the last page of `node` out of the tree; its ids have been given back. Returns what is
+    /// then the end of the branch.
+    pub(crate) fn truncate(&mut self, node: NodeId) -> NodeId {
+        let Self { tree, tier, .. } = self;
+        let page_tokens = tree.page_tokens;
+        let found = &mut tree.nodes[node];
+        let first = found.hashes[0];
+        found.pages.truncate(found.pages.len() - tree.pools);
+        found.host.truncate(found.pages.len());
         found.hashes.pop();
         found.tokens.truncate(found.tokens.len() - page_tokens);
-        debug_assert_eq!(found.end(), end - 1);
+        if let Some(tier) = tier {
+            tier.relist(found, node);
+        }
+        if found.resident == 0 && tree.lru.contains(node.0) {
+            tree.lru.remove(node.0);
+        }
+        let found = &tree.nodes[node];
         if found.len() > 0 {
             return node;
         }
         let parent = found.parent;
-        self.tree.lru.remove(node.0);
-        let orphan = self.tree.nodes[parent].is_root() && self.tree.nodes[parent].children == 1;
-        self.tree.remove(node, first);
+        let orphan = tree.nodes[parent].is_root() && tree.nodes[parent].children == 1;
+        tree.remove(node, first);
         if orphan { NodeId::NONE } else { parent }
     }
 
@@ -291,6 +337,7 @@ impl State {
 
     /// Drops everything that nobody holds, and lets nobody find the rest.
     pub(crate) fn flush(&mut self) {
+        self.flush_host();
         while let Some(oldest) = self.tree.lru.oldest() {
             self.drop_node(NodeId(oldest));
         }

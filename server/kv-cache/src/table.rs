@@ -103,7 +103,7 @@ impl PageTable {
         }
         let found = if shared.node.is_some() {
             let first = |pool: usize| lists[pool].first;
-            state.walk(shared.node, shared.published, first, tokens, limit)
+            state.usable(shared.node, shared.published, first, tokens, limit)
         } else {
             state.find(namespace, tokens, limit)
         };
@@ -117,13 +117,15 @@ impl PageTable {
                 Retention::TailBranch => ([last, branch], 0),
             };
         }
+        let mut host_pages = 0;
         if found.pages > shared.published {
+            host_pages = found.host_pages;
             state.attach(found, shared, lists, lookup);
             *hash = state.tree.nodes[shared.node].last_hash();
         }
         let attached = shared.published * page_tokens;
         *covered = (*covered).max(attached);
-        Attached { tokens: attached, host_tokens: 0 }
+        Attached { tokens: attached, host_tokens: host_pages * page_tokens }
     }
 
     /// Takes the memory for the page ids of `tokens` tokens at once, so that growing up to there

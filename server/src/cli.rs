@@ -357,10 +357,21 @@ pub struct MachineSettings {
     pub kv_pool_bytes: Option<ByteSize>,
     /// Tokens in a page of the KV pools; by default what suits the model: 16, or 256 for
     /// DeepSeek-V4.
-    #[arg(long, value_name = "N", env = "SIGHTLINE_PAGE_TOKENS")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = units::count_up_to::<1_048_576>,
+        env = "SIGHTLINE_PAGE_TOKENS"
+    )]
     pub page_tokens: Option<usize>,
-    /// Ranks that compute a step together, each with threads and KV pools of its own.
-    #[arg(long, default_value_t = 1, value_name = "N", env = "SIGHTLINE_TP_SIZE")]
+    /// Ranks that compute a step together, each with threads and KV pools of its own; at most 64.
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        value_parser = units::count_up_to::<64>,
+        env = "SIGHTLINE_TP_SIZE"
+    )]
     pub tp_size: usize,
     /// Type of the numbers in the KV pools; this server has f32 only, `plan` computes with any.
     #[arg(long, value_enum, value_name = "TYPE", env = "SIGHTLINE_KV_DTYPE")]

@@ -153,6 +153,8 @@ pub enum SwaRetention {
 
 /// The prefix of a retention with a distance.
 const EVERY: &str = "tail_every_";
+/// No context is longer.
+const TOKENS_MAX: usize = 1 << 30;
 
 impl FromStr for SwaRetention {
     type Err = String;
@@ -163,8 +165,12 @@ impl FromStr for SwaRetention {
             "tail" => Ok(Self::Tail),
             "tail_branch" => Ok(Self::TailBranch),
             _ => match text.strip_prefix(EVERY).map(str::parse) {
-                Some(Ok(tokens)) if tokens > 0 => Ok(Self::TailEvery(tokens)),
-                Some(_) => Err(format!("{EVERY} takes tokens, for example {EVERY}4096")),
+                Some(Ok(tokens)) if (1..=TOKENS_MAX).contains(&tokens) => {
+                    Ok(Self::TailEvery(tokens))
+                }
+                Some(_) => {
+                    Err(format!("{EVERY} takes 1 to {TOKENS_MAX} tokens, for example {EVERY}4096"))
+                }
                 None => Err(format!("use all, tail, tail_branch, or for example {EVERY}4096")),
             },
         }
@@ -291,7 +297,7 @@ mod tests {
         for text in ["all", "tail", "tail_every_4096", "tail_branch"] {
             assert_eq!(text.parse::<SwaRetention>().expect(text).to_string(), text);
         }
-        for wrong in ["tail_every_", "tail_every_0", "branch"] {
+        for wrong in ["tail_every_", "tail_every_0", "tail_every_99999999999", "branch"] {
             assert!(wrong.parse::<SwaRetention>().is_err(), "{wrong}");
         }
     }

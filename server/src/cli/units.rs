@@ -83,6 +83,15 @@ impl fmt::Display for Span {
     }
 }
 
+/// A whole number of at most `MOST`.
+pub(super) fn count_up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if count <= MOST => Ok(count),
+        Ok(_) => Err(format!("at most {MOST}")),
+        Err(_) => Err(format!("{text:?} is no whole number, for example {}", MOST.min(2))),
+    }
+}
+
 fn split(text: &str) -> Result<(f64, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

@@ -128,7 +128,8 @@ fn ranks(settings: &Settings, facts: &Facts, findings: &mut Findings) {
     else {
         return;
     };
-    let works = (1..ranks).rev().find(|ranks| heads.is_multiple_of(*ranks)).unwrap_or(1);
+    let works =
+        (1..ranks.min(heads + 1)).rev().find(|ranks| heads.is_multiple_of(*ranks)).unwrap_or(1);
     let reason = format!("the heads of {} are shared out in {heads} groups", facts.spec.name);
     findings.add(finding("TP001", "--tp-size", ranks, reason, format!("--tp-size {works}")));
 }

@@ -241,7 +241,7 @@ fn by_bytes(report: &mut Report, input: &PlanInput, bytes: u64) -> Want {
 
 fn refused_size(input: &PlanInput, size: f64) -> Finding {
     let ranks = input.ranks.len();
-    let total = (size * 1e9) as u64 * ranks as u64;
+    let total = ((size * 1e9) as u64).saturating_mul(ranks as u64);
     let unit = gigabytes(input.unit_bytes());
     let fix = match input.ratio_within(total) {
         Some(ratio) => format!(

@@ -39,6 +39,8 @@ mod table;
 mod tier;
 
 #[cfg(test)]
+mod copies_test;
+#[cfg(test)]
 mod model_test;
 #[cfg(test)]
 mod replay_test;

@@ -49,6 +49,17 @@ impl Lru {
         self.link(key, newer, anchor);
     }
 
+    /// Puts in `key`, which must be out, as used just after the newest one that `is_older` is true
+    /// of; looks at every newer one.
+    pub(crate) fn insert_after(&mut self, key: u32, is_older: impl Fn(u32) -> bool) {
+        self.make_room(key);
+        let (mut newer, mut older) = (NONE, self.newest);
+        while older != NONE && !is_older(older) {
+            (newer, older) = (older, self.links[older as usize].older);
+        }
+        self.link(key, newer, older);
+    }
+
     /// Takes out `key`, which must be in.
     pub(crate) fn remove(&mut self, key: u32) {
         let Link { newer, older } = self.links[key as usize];

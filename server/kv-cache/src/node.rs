@@ -33,6 +33,8 @@ pub(crate) struct Node {
     pub(crate) children: u32,
     /// Page tables that end at or below this node.
     pub(crate) locks: u32,
+    /// When a page table last let go of it.
+    pub(crate) used: u64,
     /// Pages before its own.
     pub(crate) depth: usize,
     /// `page_tokens` per page.
@@ -64,6 +66,7 @@ impl Node {
             twin: NodeId::NONE,
             children: 0,
             locks: 0,
+            used: 0,
             depth: 0,
             tokens: Vec::new(),
             hashes: Vec::new(),

@@ -19,6 +19,8 @@ pub(crate) struct State {
     pub(crate) query_tokens: u64,
     /// The tier behind the device.
     pub(crate) tier: Option<Tier>,
+    /// Counts the times that a table let go of its pages.
+    clock: u64,
     /// Scratch of [`walk`](Self::walk): per pool, pages before the walk's end that are all there.
     runs: Vec<usize>,
 }
@@ -45,7 +47,7 @@ impl State {
         let page_tokens = specs[0].page_tokens;
         let pools: Vec<_> = specs.into_iter().map(Pool::new).collect();
         let tree = Tree::new(page_tokens, pools.len(), hash);
-        Self { pools, tree, query_tokens: 0, tier: None, runs: Vec::new() }
+        Self { pools, tree, query_tokens: 0, tier: None, clock: 0, runs: Vec::new() }
     }
 
     /// Follows `tokens` from the end of `node`, which holds `from` pages of them, over at most
@@ -154,6 +156,13 @@ impl State {
 
     /// A table that ends at `node` lets go of everything up to the root.
     pub(crate) fn unlock_path(&mut self, node: NodeId) {
+        self.clock += 1;
+        self.let_go(node, true);
+    }
+
+    /// A table or a copy that ends at `node` lets go of everything up to the root; `used` says that
+    /// this is the last use of its pages.
+    pub(crate) fn let_go(&mut self, node: NodeId, used: bool) {
         let dead = self.tree.dead_roots > 0 && {
             let root = self.tree.root_of(node);
             self.tree.nodes[root].dead
@@ -163,11 +172,20 @@ impl State {
             let (node, found) = (next, &mut self.tree.nodes[next]);
             next = found.parent;
             found.locks -= 1;
+            if used {
+                found.used = self.clock;
+            }
             if found.locks > 0 {
                 continue;
             }
             let pages = found.len();
-            self.tree.lru.push_newest(node.0);
+            if used {
+                self.tree.lru.push_newest(node.0);
+            } else {
+                let Tree { nodes, lru, .. } = &mut self.tree;
+                let last = nodes[node].used;
+                lru.insert_after(node.0, |other| nodes[NodeId(other)].used <= last);
+            }
             self.full_pools().for_each(|pool| pool.cached += pages);
             if dead && self.drop_node(node) {
                 return;

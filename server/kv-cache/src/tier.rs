@@ -378,7 +378,7 @@ impl State {
             // Somebody may have computed with the rows already, and published what came out.
             (Direction::Load, CopyEnd::Dropped | CopyEnd::Failed) => self.flush(),
         }
-        self.unlock_path(order.node);
+        self.let_go(order.node, false);
     }
 
     /// Frees the host pages of a backup that was not made, which is still held. Backups of pages

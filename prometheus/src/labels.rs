@@ -413,7 +413,7 @@ open! {
     /// Order of the dimensions in a slot.
     Layout: "layout", 1, "constant of the pool";
     /// KV pool of the model served.
-    Pool: "pool", 8, "pools of a model: one for dense ones, eight with their anchor for DeepSeek-V4";
+    Pool: "pool", 8, "pools of a model: one for dense ones, eight for DeepSeek-V4";
     /// Rank of a tensor-parallel group, from 0.
     TpRank: "tp_rank", 64, "ranks of one process";
     /// Host to device ratio of a candidate size of the host tier; 0 is the device alone.

@@ -109,9 +109,7 @@ pub enum ConfigError {
     #[error("a host tier needs the prefix cache, which is off")]
     HostWithoutCache,
     /// Host pages that do not mirror those of the device.
-    #[error(
-        "host pages are {host:?} and must be, pool by pool, at least those of the device, {device:?}"
-    )]
+    #[error("host pages are {host:?} and must be, pool by pool, at least the device's, {device:?}")]
     HostPages {
         /// Host pages given.
         host: Vec<usize>,

@@ -1,5 +1,7 @@
 //! One request: its tokens, its pages, and the one state machine that says where it is.
 
+mod tell;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +11,13 @@ use model::{Logits, Sampler, Scorer};
 use types::{Priority, RequestId, Time, TokenId};
 
 use crate::curve::Follower;
-use crate::output::{
-    Finish, Outcome, RequestEnd, RequestError, Sink, Stage, Timings, TokenEvent, Verdict,
-};
+use crate::output::{Finish, Outcome, RequestEnd, RequestError, Sink, Stage, Timings, Verdict};
 use crate::scores::{Rows, Scores};
 use crate::stats::{Queue, QueueExit, QueueExitCause};
 use crate::submission::Submission;
 use crate::tenants::Slot;
+
+pub(crate) use tell::{SinkPanicked, ask};
 
 /// Where a request is. Each state owns what it counts for.
 #[derive(Debug)]
@@ -368,20 +370,6 @@ impl Request {
         self.table.publish(&self.namespace, &self.tokens, self.computed);
     }
 
-    /// Tells the hit-ratio curve what it has left to others.
-    fn tell_published(&self) {
-        if let Some(follower) = self.follower.as_ref().filter(|_| self.was_looked_up) {
-            follower.published(self.computed);
-        }
-    }
-
-    /// Tells the hit-ratio curve that the cache is emptied.
-    pub(crate) fn tell_flushed(&self) {
-        if let Some(follower) = &self.follower {
-            follower.flushed();
-        }
-    }
-
     /// So many tokens more are in its pages, computed or taken.
     fn cover(&mut self, len: usize) -> Computed {
         let start = self.computed;
@@ -506,13 +494,3 @@ impl Request {
         (self.sink, end)
     }
 }
-
-/// Asks a sink, and takes a panic in it for a verdict of its own.
-pub(crate) fn ask(sink: &mut dyn Sink, event: &TokenEvent<'_>) -> Result<Verdict, SinkPanicked> {
-    let call = std::panic::AssertUnwindSafe(|| sink.token(event));
-    std::panic::catch_unwind(call).map_err(|_| SinkPanicked)
-}
-
-/// A sink panicked; its state is not to be trusted, but its end is still told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SinkPanicked;

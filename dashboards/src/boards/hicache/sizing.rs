@@ -16,9 +16,9 @@ const LONG: Window = Window::H1;
 const BY_HOUR: &str = "the last hour, whatever range is shown: shorter ones see too few sessions";
 
 /// Where a prediction is not what will happen; said on each panel that predicts.
-const LIMITS: &str = "Predictions are for the traffic as it came: a faster server draws other traffic, another \
-     router or one more replica changes every bar, pages pinned by running requests lower the \
-     device's part, and cyclic traffic has a cliff, not a knee.";
+const LIMITS: &str = "Predictions are for the traffic as it came: a faster server draws other \
+     traffic, another router or one more replica changes every bar, pages pinned by running \
+     requests lower the device's part, and cyclic traffic has a cliff, not a knee.";
 
 pub(super) fn section() -> Section {
     crate::build::section("sizing", "Sizes", vec![curve(), drift(), quality()])
@@ -50,8 +50,8 @@ fn curve() -> Line {
                 .title("Predicted hit ratio by host ratio")
                 .describe(&format!(
                     "Share of prompt tokens that would have been found in the last hour, for each \
-                     ratio of host to device pages; 0 is the device alone. Ratios up to 1 only hold \
-                     copies. {LIMITS}"
+                     ratio of host to device pages; 0 is the device alone. Ratios up to 1 only \
+                     hold copies. {LIMITS}"
                 ))
                 .unit(Unit::Ratio)
                 .query(predicted(LONG), "ratio {{ratio}}")
@@ -108,9 +108,9 @@ fn drift() -> Line {
             time_series("prefill-saved-by-ratio")
                 .title("Prefill that each ratio saves")
                 .describe(
-                    "Seconds of prefill by the second that the hits of each ratio stand for, by the \
-                     measured prefill rate. The distance between two lines is what the larger one \
-                     is worth.",
+                    "Seconds of prefill by the second that the hits of each ratio stand for, by \
+                     the measured prefill rate. The distance between two lines is what the \
+                     larger one is worth.",
                 )
                 .unit(Unit::Ratio)
                 .query(seconds, "ratio {{ratio}} {{instance}}")
@@ -143,9 +143,9 @@ fn quality() -> Line {
             bar_gauge("window-loss")
                 .title("Lost by the window pool")
                 .describe(
-                    "Tokens that the full pools had and the window pool had lost, over those looked \
-                     up. Where this is large, change `--swa-retention` or the window's share, not \
-                     the ratio.",
+                    "Tokens that the full pools had and the window pool had lost, over those \
+                     looked up. Where this is large, change `--swa-retention` or the window's \
+                     share, not the ratio.",
                 )
                 .unit(Unit::Ratio)
                 .query(loss.share_of(&[], looked_up(LONG)), "ratio {{ratio}}")
@@ -157,8 +157,8 @@ fn quality() -> Line {
             bar_gauge("warm-candidates")
                 .title("Warm candidates")
                 .describe(
-                    "1 once a candidate has been full: before that a large ratio looks like a small \
-                     one.",
+                    "1 once a candidate has been full: before that a large ratio looks like a \
+                     small one.",
                 )
                 .unit(Unit::Flag)
                 .query(warm, "ratio {{ratio}}")

@@ -108,6 +108,9 @@ pub enum ConfigError {
     /// A host tier without a prefix cache would never be used.
     #[error("a host tier needs the prefix cache, which is off")]
     HostWithoutCache,
+    /// A host tier that the page tables cannot have yet.
+    #[error("no host tier is served behind pools with a window, nor with write_back")]
+    HostUnserved,
     /// Host pages that do not mirror those of the device.
     #[error("host pages are {host:?} and must be, pool by pool, at least the device's, {device:?}")]
     HostPages {
@@ -153,12 +156,15 @@ impl EngineConfig {
         if self.prefix_cache && !PoolSet::can_cache(&self.pools(spec)) {
             return Err(ConfigError::Uncacheable);
         }
-        self.host.as_ref().map_or(Ok(()), |host| self.check_host(host))
+        self.host.as_ref().map_or(Ok(()), |host| self.check_host(host, spec))
     }
 
-    fn check_host(&self, host: &HostTier) -> Result<(), ConfigError> {
+    fn check_host(&self, host: &HostTier, spec: &ModelSpec) -> Result<(), ConfigError> {
         if !self.prefix_cache {
             return Err(ConfigError::HostWithoutCache);
+        }
+        if !PoolSet::can_tier(&self.pools(spec), host.policy) {
+            return Err(ConfigError::HostUnserved);
         }
         let (host, device) = (host.pages.clone(), self.pool_pages.clone());
         if let Some(pages) = host.iter().find(|pages| u32::try_from(**pages).is_err()) {
@@ -229,6 +235,7 @@ impl EngineConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kv_cache::WritePolicy;
     use model::{FakeOptions, FakeRunner, ModelRunner};
 
     #[test]
@@ -256,7 +263,25 @@ mod tests {
         assert!(check(&bad).is_err_and(|text| text.contains("prefill_chunk is 0")));
         let bad = EngineConfig { pool_pages: vec![1 << 32], ..good.clone() };
         assert!(check(&bad).is_err_and(|text| text.contains("below 2^32")));
-        let bad = EngineConfig { pool_pages: vec![2, 2], ..good };
+        let bad = EngineConfig { pool_pages: vec![2, 2], ..good.clone() };
         assert!(check(&bad).is_err_and(|text| text.contains("2 entries and the model has 1")));
+        let tier = |pages: usize, policy| {
+            let threshold = HostTier::LOAD_BACK_THRESHOLD;
+            Some(HostTier { pages: vec![pages], policy, load_back_threshold: threshold })
+        };
+        let through = WritePolicy::WriteThrough;
+        let tiered = EngineConfig { host: tier(2, through), ..good.clone() };
+        assert_eq!(check(&tiered), Ok(()));
+        let bad = EngineConfig { prefix_cache: false, ..tiered };
+        assert!(check(&bad).is_err_and(|text| text.contains("needs the prefix cache")));
+        let bad = EngineConfig { host: tier(1, through), ..good.clone() };
+        assert!(check(&bad).is_err_and(|text| text.contains("at least the device's, [2]")));
+        let bad = EngineConfig { host: tier(2, WritePolicy::WriteBack), ..good.clone() };
+        assert!(check(&bad).is_err_and(|text| text.contains("nor with write_back")));
+        let windowed = FakeRunner::new(FakeOptions { window: Some(32), ..FakeOptions::default() });
+        let host = Some(HostTier { pages: vec![2; 2], ..tier(2, through).expect("a tier") });
+        let bad = EngineConfig { host, pool_pages: vec![2; 2], ..good };
+        let refused = bad.check(windowed.spec());
+        assert_eq!(refused, Err(ConfigError::HostUnserved));
     }
 }

@@ -48,6 +48,8 @@ mod replay_test;
 mod tests;
 #[cfg(test)]
 mod tier_test;
+#[cfg(test)]
+mod trace_fixture;
 
 pub use advise::{
     Action, Advice, AdviceNode, AdvicePool, AdviceRatio, AdviceRow, AdviseInput, NodeBytes, Reason,

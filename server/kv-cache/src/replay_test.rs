@@ -10,42 +10,22 @@
 //! - a prompt longer than the pool cannot run at all, where the list keeps its front. Those sizes
 //!   are left out: every size below the longest prompt of a trace.
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 use types::{Bytes, Pages, TokenId};
 
+use crate::trace_fixture::{Request, number, read, requests};
 use crate::{CacheOptions, Lookup, Namespace, PoolSet, PoolSpec};
 
-fn read(name: &str) -> String {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/traces");
-    std::fs::read_to_string(folder.join(name)).expect("a fixture")
-}
-
-fn number(value: &Value) -> usize {
-    value.as_u64().expect("a count") as usize
-}
-
-/// The page ids of each request.
-fn requests(name: &str) -> Vec<Vec<u32>> {
-    let line = |line: &str| {
-        let request: Value = serde_json::from_str(line).expect("a JSON line");
-        let runs: Vec<_> = request["p"].as_array().expect("runs").iter().map(number).collect();
-        let pages = runs.chunks(2).flat_map(|run| run[0]..run[0] + run[1]);
-        pages.map(|page| page as u32).collect()
-    };
-    read(&format!("{name}.jsonl")).lines().map(line).collect()
-}
-
 /// (pages that hit, requests with a hit) in a cache of `pages` pages.
-fn replay(requests: &[Vec<u32>], page_tokens: usize, pages: usize) -> (usize, usize) {
+fn replay(requests: &[Request], page_tokens: usize, pages: usize) -> (usize, usize) {
     let capacity = Pages(pages as u64 + 1);
     let spec = PoolSpec { name: "kv", page_tokens, page_bytes: Bytes(1), capacity, window: None };
     let set = PoolSet::new(vec![spec], CacheOptions::device_only(true));
     let mut with_hit = 0;
-    for ids in requests {
+    for request in requests {
+        let ids = request.pages.iter();
         let mut tokens: Vec<_> =
-            ids.iter().flat_map(|id| std::iter::repeat_n(TokenId(*id), page_tokens)).collect();
+            ids.flat_map(|id| std::iter::repeat_n(TokenId(*id), page_tokens)).collect();
         tokens.push(TokenId(u32::MAX));
         let mut table = set.table();
         let cached = table.attach_prefix(&Namespace::SHARED, &tokens, Lookup::First).tokens;
@@ -55,7 +35,8 @@ fn replay(requests: &[Vec<u32>], page_tokens: usize, pages: usize) -> (usize, us
     }
     let stats = set.stats().next().expect("a pool");
     assert_eq!(stats.used_active, Pages(0));
-    let looked_up = requests.iter().map(|ids| ids.len() * page_tokens + 1).sum::<usize>();
+    let looked_up =
+        requests.iter().map(|request| request.pages.len() * page_tokens + 1).sum::<usize>();
     assert_eq!(stats.query_tokens, looked_up as u64);
     (stats.hit_pages as usize, with_hit)
 }
@@ -65,11 +46,11 @@ fn recorded_traces_hit_exactly_as_often_as_expected() {
     let expected: Value = serde_json::from_str(&read("expected_hits.json")).expect("JSON");
     let (mut compared, mut left_out) = (0, 0);
     for (name, trace) in expected.as_object().expect("traces by name") {
-        let requests = requests(name);
+        let requests = requests(&format!("{name}.jsonl"));
         assert_eq!(requests.len(), number(&trace["requests"]), "{name}");
-        let looked_up = requests.iter().map(Vec::len).sum::<usize>();
+        let looked_up = requests.iter().map(|request| request.pages.len()).sum::<usize>();
         assert_eq!(looked_up, number(&trace["lookup_pages"]), "{name}");
-        let longest = requests.iter().map(Vec::len).max().expect("requests");
+        let longest = requests.iter().map(|request| request.pages.len()).max().expect("requests");
         let page_tokens = number(&trace["page_tokens"]);
         for size in trace["sizes"].as_array().expect("sizes") {
             let pages = number(&size["pages"]);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use types::{PoolId, TokenId};
 
 use crate::claims::Claims;
-use crate::hash::{HashFn, PageHasher, page_hash};
+use crate::hash::{HashFn, page_hash};
 use crate::host::{CopyEnd, CopyOrder, HostStats, HostTier, WritePolicy};
 use crate::layout::PoolSpec;
 use crate::namespace::Namespace;
@@ -21,10 +21,8 @@ pub struct CacheOptions {
     /// Whether pages stay cached for later requests with the same prefix. Needs pools of equal
     /// `page_tokens`, one of them at least without a window.
     pub enabled: bool,
-    /// The tier behind the device; without one, pages that the device drops are gone. Served where
-    /// no pool has a window and pages are cached, with [`WritePolicy::WriteThrough`] and
-    /// [`WritePolicy::WriteThroughSelective`]; with [`WritePolicy::WriteBack`], or with a window, a
-    /// set behaves as one without a tier: it orders no copies and has no host statistics.
+    /// The tier behind the device; without one, pages that the device drops are gone. Only where
+    /// [`PoolSet::can_tier`] says so.
     pub host: Option<HostTier>,
     /// Which computed pages keep their part in a window pool.
     pub retention: Retention,
@@ -69,11 +67,19 @@ impl PoolSet {
         equal && specs.iter().any(|spec| spec.window.is_none())
     }
 
+    /// Whether such pools, where they are cached, can have a host tier of that policy: none of them
+    /// may have a window, and pages are copied when they are used, not when they are given up.
+    #[must_use]
+    pub fn can_tier(specs: &[PoolSpec], policy: WritePolicy) -> bool {
+        specs.iter().all(|spec| spec.window.is_none()) && policy != WritePolicy::WriteBack
+    }
+
     /// One pool per spec, in the order of `PoolId`.
     ///
     /// # Panics
-    /// Without any spec, with 2^16 or more, where a spec is out of range, or where the cache is
-    /// enabled and the pools do not fit together.
+    /// Without any spec, with 2^16 or more, where a spec is out of range, where the cache is
+    /// enabled and the pools do not fit together, or where there is a tier that
+    /// [cannot be](Self::can_tier).
     #[must_use]
     pub fn new(specs: Vec<PoolSpec>, options: CacheOptions) -> Self {
         Self::with_hash(specs, options, page_hash)
@@ -87,12 +93,11 @@ impl PoolSet {
         let fit = !options.enabled || Self::can_cache(&specs);
         assert!(fit, "cached pools have pages of equal length, and one of them has no window");
         let mut state = State::new(specs.clone(), hash);
-        let full = specs.iter().all(|spec| spec.window.is_none());
-        state.tier = options
-            .host
-            .as_ref()
-            .filter(|host| options.enabled && full && host.policy != WritePolicy::WriteBack)
-            .map(|host| Tier::new(&specs, host));
+        state.tier = options.host.as_ref().map(|host| {
+            let fit = options.enabled && Self::can_tier(&specs, host.policy);
+            assert!(fit, "a tier is behind cached pools without windows, and not written back to");
+            Tier::new(&specs, host)
+        });
         let state = Arc::new(Mutex::new(state));
         Self { specs: specs.into(), state, options, hash }
     }
@@ -175,19 +180,6 @@ impl PoolSet {
     #[must_use]
     pub fn host_stats(&self) -> Option<Vec<HostStats>> {
         self.lock().tier.as_ref().map(Tier::stats)
-    }
-
-    /// The chained hash of each whole page of `tokens`: equal hashes mean equal prefixes in equal
-    /// namespaces, as far as 64 bits go. Empty where nothing is cached.
-    #[must_use]
-    pub fn page_hashes(&self, namespace: &Namespace, tokens: &[TokenId]) -> Vec<u64> {
-        let Some(page_tokens) = self.cached_page_tokens() else { return Vec::new() };
-        let (mut hasher, mut hash) = (PageHasher::new(self.hash), namespace.seed());
-        let chain = |page| {
-            hash = hasher.page(hash, page);
-            hash
-        };
-        tokens.chunks_exact(page_tokens).map(chain).collect()
     }
 
     /// An empty set of claims for these pools.

@@ -1,18 +1,15 @@
-//! The host tier: recorded traces against exact hits, and random requests over simulated bytes.
+//! The host tier: random requests over simulated bytes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io::Read;
-use std::path::PathBuf;
 
 use proptest::prelude::*;
-use serde_json::Value;
 use types::{Bytes, PageId, Pages, PoolId, TokenId};
 
 use crate::node::NO_PAGE;
 use crate::state::State;
 use crate::{
     CacheOptions, CopyEnd, CopyOrder, Direction, HostTier, Lookup, Namespace, PageTable, PoolSet,
-    PoolSpec, Retention, WritePolicy,
+    PoolSpec, Retention, WritePolicy, page_keys,
 };
 
 const SHARED: Namespace = Namespace::SHARED;
@@ -28,75 +25,6 @@ fn finish_all(set: &PoolSet) {
     let mut orders = Vec::new();
     set.take_copies(&mut orders);
     orders.iter().for_each(|order| set.finish_copy(order.id, CopyEnd::Done));
-}
-
-fn read(name: &str) -> String {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/traces");
-    let bytes = std::fs::read(folder.join(name)).expect("a fixture");
-    if !name.ends_with(".gz") {
-        return String::from_utf8(bytes).expect("text");
-    }
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).expect("compressed text");
-    text
-}
-
-fn number(value: &Value) -> usize {
-    value.as_u64().expect("a count") as usize
-}
-
-fn requests(file: &str) -> Vec<Vec<TokenId>> {
-    let line = |line: &str| {
-        let request: Value = serde_json::from_str(line).expect("a JSON line");
-        let runs: Vec<_> = request["p"].as_array().expect("runs").iter().map(number).collect();
-        let pages = runs.chunks(2).flat_map(|run| run[0]..run[0] + run[1]);
-        // A page is one token here, and one more is left to compute.
-        pages.chain([u32::MAX as usize]).map(|page| TokenId(page as u32)).collect()
-    };
-    read(file).lines().map(line).collect()
-}
-
-/// Pages that hit on either tier. The page of the token to compute is never whole elsewhere; here
-/// it is cut off by publishing one token less, and costs the device one page.
-fn replay(requests: &[Vec<TokenId>], device: usize, host: usize) -> usize {
-    let set = tiered(1, device + 1, host.max(device + 1), WritePolicy::WriteThrough);
-    let mut hits = 0;
-    for tokens in requests {
-        let mut table = set.table();
-        hits += table.attach_prefix(&SHARED, tokens, Lookup::First).tokens;
-        table.grow_to(tokens.len()).expect("longer prompts are left out");
-        table.publish(&SHARED, tokens, tokens.len() - 1);
-        finish_all(&set);
-    }
-    hits
-}
-
-#[test]
-fn both_tiers_hit_as_often_as_one_cache_of_the_larger_size() {
-    let expected: Value =
-        serde_json::from_str(&read("expected_hit_ratios.json.gz")).expect("a JSON file");
-    let (mut compared, mut left_out) = (0, 0);
-    for (name, trace) in expected["traces"].as_object().expect("an object") {
-        let requests = requests(trace["file"].as_str().expect("a name"));
-        let longest = requests.iter().map(Vec::len).max().expect("requests") - 1;
-        for row in trace["single_pool"].as_array().expect("rows") {
-            let device = number(&row["device_pages"]);
-            let ratio = row["ratio"].as_f64().expect("a ratio");
-            if ![2.0, 8.0].contains(&ratio) || requests.len() > 3000 && ratio != 2.0 {
-                continue;
-            }
-            if device < longest {
-                left_out += 1;
-                continue;
-            }
-            let host = (device as f64 * ratio) as usize;
-            let hits = replay(&requests, device, host);
-            assert_eq!(hits, number(&row["hit_pages"]), "{name} {row}");
-            compared += 1;
-        }
-    }
-    println!("{compared} sizes compared, {left_out} too small for their longest prompt");
-    assert!(compared > 5);
 }
 
 /// What holds between any two calls.
@@ -202,7 +130,7 @@ impl World {
         let mut memory = self.memory.clone();
         self.queue.iter().for_each(|order| memory.copy(order));
         for running in &self.running {
-            let hashes = self.set.page_hashes(&SHARED, &running.tokens[..running.computed]);
+            let hashes = page_keys(&SHARED, &running.tokens[..running.computed], 2);
             for (hash, page) in hashes.iter().zip(running.table.pages(PoolId(0)).1) {
                 assert_eq!(memory.device.get(page), Some(hash));
             }
@@ -216,7 +144,7 @@ impl World {
             check(&self.set.lock());
             return;
         }
-        let hashes = self.set.page_hashes(&SHARED, &running.tokens[..more]);
+        let hashes = page_keys(&SHARED, &running.tokens[..more], 2);
         let pages = running.table.pages(PoolId(0)).1.iter().zip(hashes);
         self.memory
             .device

@@ -2,39 +2,16 @@
 //! each tier as often as expected. As for the device alone, each prompt gets one token more and the
 //! device one page more, and sizes below the longest prompt are left out.
 
-use std::io::Read;
-use std::path::PathBuf;
-
-use serde_json::Value;
 use types::TokenId;
 
 use super::{SHARED, tier_set};
+use crate::trace_fixture::{Request, expected, number, requests};
 use crate::{CopyEnd, HostTier, Lookup, PoolSet, WritePolicy};
 
-fn read(name: &str) -> String {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/traces");
-    let bytes = std::fs::read(folder.join(name)).expect("a fixture");
-    if !name.ends_with(".gz") {
-        return String::from_utf8(bytes).expect("text");
-    }
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).expect("compressed text");
-    text
-}
-
-fn number(value: &Value) -> usize {
-    value.as_u64().expect("a count") as usize
-}
-
-/// The page ids of each request.
-fn requests(file: &str) -> Vec<Vec<TokenId>> {
-    let line = |line: &str| {
-        let request: Value = serde_json::from_str(line).expect("a JSON line");
-        let runs: Vec<_> = request["p"].as_array().expect("runs").iter().map(number).collect();
-        let pages = runs.chunks(2).flat_map(|run| run[0]..run[0] + run[1]);
-        pages.map(|page| TokenId(page as u32)).collect()
-    };
-    read(file).lines().map(line).collect()
+/// The pages of each request, one token a page: what a page holds does not matter here.
+fn prompts(file: &str) -> Vec<Vec<TokenId>> {
+    let prompt = |request: Request| request.pages.into_iter().map(TokenId).collect();
+    requests(file).into_iter().map(prompt).collect()
 }
 
 /// Everything that was ordered is copied at once.
@@ -49,7 +26,6 @@ fn settle(set: &PoolSet) {
 /// Pages that hit on the device, and pages that were loaded from the host. Copies end while their
 /// request runs, or `late`: when it is gone.
 fn replay(requests: &[Vec<TokenId>], device: usize, host: usize, late: bool) -> (u64, u64) {
-    // A page of one token: what a page holds does not matter here.
     let policy = WritePolicy::WriteThrough;
     let tier = HostTier { pages: vec![host], policy, load_back_threshold: 0 };
     let set = tier_set(&[device + 1], tier, 1);
@@ -76,11 +52,9 @@ fn replay(requests: &[Vec<TokenId>], device: usize, host: usize, late: bool) -> 
 
 #[test]
 fn two_tiers_hit_exactly_as_one_of_the_larger_size() {
-    let expected: Value =
-        serde_json::from_str(&read("expected_hit_ratios.json.gz")).expect("a JSON file");
     let mut compared = 0;
-    for (name, trace) in expected["traces"].as_object().expect("traces by name") {
-        let requests = requests(trace["file"].as_str().expect("a name"));
+    for (name, trace) in expected() {
+        let requests = prompts(trace["file"].as_str().expect("a name"));
         let longest = requests.iter().map(Vec::len).max().expect("requests");
         for row in trace["single_pool"].as_array().expect("rows") {
             let device = number(&row["device_pages"]);

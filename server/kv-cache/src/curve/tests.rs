@@ -1,45 +1,19 @@
 //! The curve against exact counts of recorded traces, and against a naive list.
 
-use std::io::Read;
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
+use crate::trace_fixture::{Request, expected, number, requests};
 
-/// One request: arrival in ms, prompt tokens, the ids of its whole pages.
-struct Request {
-    at: u64,
-    tokens: usize,
-    keys: Vec<u64>,
+fn count(value: &Value) -> u64 {
+    number(value) as u64
 }
 
-fn read(name: &str) -> String {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/traces");
-    let bytes = std::fs::read(folder.join(name)).expect("a fixture");
-    if !name.ends_with(".gz") {
-        return String::from_utf8(bytes).expect("text");
-    }
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).expect("compressed text");
-    text
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().expect("a count")
-}
-
-fn requests(file: &str) -> Vec<Request> {
-    let line = |line: &str| {
-        let request: Value = serde_json::from_str(line).expect("a JSON line");
-        let runs: Vec<_> = request["p"].as_array().expect("runs").iter().map(number).collect();
-        // Ids are dense; keys of real pages are hashes.
-        let key = |id: u64| (id + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let keys = runs.chunks(2).flat_map(|run| run[0]..run[0] + run[1]).map(key).collect();
-        Request { at: number(&request["t"]), tokens: number(&request["in"]) as usize, keys }
-    };
-    read(file).lines().map(line).collect()
+/// Page ids are dense; keys of real pages are hashes.
+fn keys(request: &Request) -> Vec<u64> {
+    let key = |id: &u32| (u64::from(*id) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    request.pages.iter().map(key).collect()
 }
 
 fn options(page_tokens: usize, device_pages: usize) -> CurveOptions {
@@ -61,8 +35,9 @@ fn replay(
 ) -> Vec<(f64, u64)> {
     let mut curve = HitCurve::new(options);
     for request in requests {
-        curve.lookup(&request.keys, request.tokens);
-        curve.publish(&request.keys, request.keys.len());
+        let keys = keys(request);
+        curve.lookup(&keys, request.tokens);
+        curve.publish(&keys, keys.len());
         each(request, &curve);
     }
     curve.candidates().map(|candidate| (candidate.ratio, candidate.hit_tokens)).collect()
@@ -71,15 +46,6 @@ fn replay(
 fn at(hits: &[(f64, u64)], ratio: &Value) -> u64 {
     let ratio = ratio.as_f64().expect("a ratio");
     hits.iter().find(|(other, _)| *other == ratio).expect("a candidate").1
-}
-
-/// The traces of the fixture, with their expectations.
-fn traces() -> Vec<(String, Value)> {
-    let expected: Value =
-        serde_json::from_str(&read("expected_hit_ratios.json.gz")).expect("a JSON file");
-    let traces = expected["traces"].as_object().expect("an object").clone();
-    assert_eq!(traces.len(), 10);
-    traces.into_iter().collect()
 }
 
 /// What is equal in rows that differ in the ratio alone.
@@ -97,16 +63,16 @@ fn group_by<'a>(rows: &'a [Value], keys: &[&str]) -> Vec<Vec<&'a Value>> {
 
 #[test]
 fn every_ratio_hits_as_often_as_a_cache_of_that_size() {
-    for (name, trace) in traces() {
+    for (name, trace) in expected() {
         let requests = requests(trace["file"].as_str().expect("a name"));
-        let page = number(&trace["page_tokens"]);
+        let page = count(&trace["page_tokens"]);
         let rows = trace["single_pool"].as_array().expect("rows");
         for rows in group_by(rows, &["device_pages"]) {
-            let device = number(&rows[0]["device_pages"]) as usize;
+            let device = count(&rows[0]["device_pages"]) as usize;
             let hits = replay(&requests, options(page as usize, device), |_, _| {});
             for row in rows {
                 let found = at(&hits, &row["ratio"]);
-                assert_eq!(found, number(&row["hit_pages"]) * page, "{name} {row}");
+                assert_eq!(found, count(&row["hit_pages"]) * page, "{name} {row}");
             }
         }
     }
@@ -114,11 +80,11 @@ fn every_ratio_hits_as_often_as_a_cache_of_that_size() {
 
 #[test]
 fn counters_over_a_window_are_those_of_its_requests() {
-    for (name, trace) in traces() {
+    for (name, trace) in expected() {
         let requests = requests(trace["file"].as_str().expect("a name"));
-        let page = number(&trace["page_tokens"]);
+        let page = count(&trace["page_tokens"]);
         let rows = trace["single_pool_10min"].as_array().expect("rows");
-        let device = number(&rows[0]["device_pages"]) as usize;
+        let device = count(&rows[0]["device_pages"]) as usize;
         let mut by_window = std::collections::BTreeMap::new();
         let mut before = std::collections::BTreeMap::new();
         replay(&requests, options(page as usize, device), |request, curve| {
@@ -132,9 +98,9 @@ fn counters_over_a_window_are_those_of_its_requests() {
             }
         });
         for row in rows {
-            let window = &by_window[&number(&row["window"])];
+            let window = &by_window[&count(&row["window"])];
             for (ratio, pages) in row["hit_pages_by_ratio"].as_object().expect("by ratio") {
-                assert_eq!(window[ratio], number(pages) * page, "{name} {row}");
+                assert_eq!(window[ratio], count(pages) * page, "{name} {row}");
             }
         }
     }
@@ -142,13 +108,13 @@ fn counters_over_a_window_are_those_of_its_requests() {
 
 #[test]
 fn a_window_pool_and_its_retention_count_as_in_a_cache_with_two_pools() {
-    for (name, trace) in traces() {
+    for (name, trace) in expected() {
         let requests = requests(trace["file"].as_str().expect("a name"));
-        let page = number(&trace["page_tokens"]);
+        let page = count(&trace["page_tokens"]);
         let rows = trace["two_pool"].as_array().expect("rows");
         for rows in group_by(rows, &["device_pages", "window_ratio", "retention"]) {
             let first = rows[0];
-            let device = number(&first["device_pages"]) as usize;
+            let device = count(&first["device_pages"]) as usize;
             let share = first["window_ratio"].as_f64().expect("a share");
             let retention = match first["retention"].as_str().expect("a rule") {
                 "all" => Retention::All,
@@ -163,7 +129,7 @@ fn a_window_pool_and_its_retention_count_as_in_a_cache_with_two_pools() {
             let hits = replay(&requests, options, |_, _| {});
             for row in rows {
                 let found = at(&hits, &row["ratio"]);
-                assert_eq!(found, number(&row["hit_pages"]) * page, "{name} {row}");
+                assert_eq!(found, count(&row["hit_pages"]) * page, "{name} {row}");
             }
         }
     }
@@ -359,8 +325,9 @@ fn a_sample_of_the_pages_is_close_to_all_of_them() {
             let options = CurveOptions { max_pages: 16_384, ..options(tokens, device) };
             let mut curve = HitCurve::with_seed(options, seed);
             for request in &requests {
-                curve.lookup(&request.keys, request.tokens);
-                curve.publish(&request.keys, request.keys.len());
+                let keys = keys(request);
+                curve.lookup(&keys, request.tokens);
+                curve.publish(&keys, keys.len());
                 assert!(curve.tracked_pages() <= 16_384);
             }
             assert!(curve.sampling_ratio() < 1.0, "{name}");

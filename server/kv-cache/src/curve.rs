@@ -200,7 +200,6 @@ impl HitCurve {
     /// those of a prompt and its answer, of which the first `prompt_pages` have been looked up.
     pub fn publish(&mut self, keys: &[u64], prompt_pages: usize) {
         self.touch(keys, false);
-        keys.iter().for_each(|key| self.list.set_computed(*key));
         if let Some(window) = self.options.window
             && keys.len() > prompt_pages
         {

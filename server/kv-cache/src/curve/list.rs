@@ -141,19 +141,16 @@ impl MarkedList {
         slot.is_some_and(|slot| usize::from(self.nodes[*slot as usize].segment) <= candidate)
     }
 
-    /// Makes the page the most recent one; a new one is `pending` as said. `crossed(candidate,
-    /// key)` hears of each page that this pushes behind a marker.
+    /// Makes the page the most recent one. A new one is `pending` as said, a known one is computed
+    /// once it is touched as such. `crossed(candidate, key)` hears of each page that this pushes
+    /// behind a marker.
     pub(super) fn touch(&mut self, key: u64, pending: bool, crossed: &mut impl FnMut(usize, u64)) {
         match self.slots.get(&key) {
-            Some(slot) => self.touch_known(*slot, crossed),
+            Some(&slot) => {
+                self.nodes[slot as usize].pending &= pending;
+                self.touch_known(slot, crossed);
+            }
             None => self.push_new(key, pending, crossed),
-        }
-    }
-
-    /// Says that the page is computed, if it is followed.
-    pub(super) fn set_computed(&mut self, key: u64) {
-        if let Some(slot) = self.slots.get(&key) {
-            self.nodes[*slot as usize].pending = false;
         }
     }
 

@@ -4,7 +4,11 @@ import { el } from "/js/dom.js";
 import { overridden, reduce } from "/js/frames.js";
 import { colorOf, textOf } from "/js/panels/stat.js";
 
-export function draw(panel, series) {
+/** Numbers inside of names count as numbers: "ratio 2" comes before "ratio 12". */
+const byName = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
+
+export function draw(panel, unordered) {
+  const series = [...unordered].sort(byName);
   const defaults = panel.fieldConfig?.defaults ?? {};
   const calc = panel.options?.reduceOptions?.calcs?.[0];
   const values = series.map((one) => reduce(one, calc));

@@ -286,6 +286,12 @@ impl PlanInput {
         fit::largest_where(self, |ratio| self.total_bytes(ratio) <= bytes)
     }
 
+    /// The largest ratio that fits everywhere.
+    #[must_use]
+    pub fn largest(&self) -> Largest {
+        fit::largest(self)
+    }
+
     /// What each node holds at `ratio`.
     #[must_use]
     pub fn nodes(&self, ratio: f64) -> Vec<NodeShare> {

@@ -54,6 +54,11 @@ fn the_incident_is_answered_from_a_configuration_alone() {
 
 #[test]
 fn a_size_per_rank_is_refused_with_the_ratio_that_it_would_be() {
+    // What the operators of the incident asked for is more than the node has: what fits is said.
+    let (code, text, _) = incident("--hicache-size 150 --hicache-numa 0");
+    assert_eq!(code, 78, "{text}");
+    let fix = "--hicache-ratio 7.49, the largest that fits; 4 ranks x 150 GB = 600.00 GB would be";
+    assert!(text.contains(fix), "{text}");
     let (code, text, _) = incident("--hicache-size 37.5 --hicache-numa 0");
     assert_eq!(code, 78);
     for part in ["HIC001", "--hicache-ratio 4.9 ", "150.00 GB", "30.59 GB", "6 pools"] {

@@ -243,7 +243,18 @@ fn refused_size(input: &PlanInput, size: f64) -> Finding {
     let ranks = input.ranks.len();
     let total = ((size * 1e9) as u64).saturating_mul(ranks as u64);
     let unit = gigabytes(input.unit_bytes());
+    let most = match input.largest() {
+        Largest::Ratio(most) => Some(most),
+        Largest::Nothing | Largest::Unknown => None,
+    };
     let fix = match input.ratio_within(total) {
+        Some(ratio) if most.is_some_and(|most| most < ratio) => format!(
+            "--hicache-ratio {}, the largest that fits; {ranks} ranks x {size} GB = {} GB would be \
+             ratio {}",
+            Ratio(most.unwrap_or(ratio)),
+            gigabytes(total),
+            Ratio(ratio),
+        ),
         Some(ratio) => format!(
             "--hicache-ratio {} ({ranks} ranks x {size} GB = {} GB at {unit} GB per unit of ratio)",
             Ratio(ratio),

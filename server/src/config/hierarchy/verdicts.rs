@@ -1,0 +1,207 @@
+//! What is said of a tier that cannot be, does not fit, or is less than somebody wants.
+
+use kv_cache::{HostTierPlan, Largest, PlanError, PlanInput};
+
+use super::{decimal, wanted};
+use crate::cli::{ByteSize, CacheSettings, Ratio, Settings};
+use crate::config::findings::{Class, Finding, Findings};
+use crate::source::Facts;
+
+/// A size per rank for a model whose pools have pages of different kinds.
+pub(super) fn refused_size(
+    settings: &Settings,
+    facts: &Facts,
+    input: &PlanInput,
+) -> Option<Finding> {
+    let size = settings.cache.hicache_size.filter(|size| size.0 > 0)?;
+    let parts: usize =
+        input.pools.iter().map(|pool| pool.parts.iter().filter(|p| p.host).count()).sum();
+    if !facts.by_ratio_only {
+        return None;
+    }
+    let ranks = input.ranks.len() as u64;
+    let total = size.0.saturating_mul(ranks);
+    let unit = decimal(input.unit_bytes());
+    let most = match input.largest() {
+        Largest::Ratio(most) => Some(most),
+        Largest::Nothing | Largest::Unknown => None,
+    };
+    let fix = match input.ratio_within(total) {
+        Some(ratio) if most.is_some_and(|most| most < ratio) => format!(
+            "--hicache-ratio {}, the largest that fits; {ranks} ranks x {size} GB = {} would be \
+             ratio {}",
+            Ratio(most.unwrap_or(ratio)),
+            decimal(total),
+            Ratio(ratio),
+        ),
+        Some(ratio) => format!(
+            "--hicache-ratio {} ({ranks} ranks x {size} GB = {} at {unit} per unit of ratio), or \
+             --hicache-budget {}",
+            Ratio(ratio),
+            decimal(total),
+            ByteSize(total),
+        ),
+        None => format!(
+            "--hicache-ratio 2, which takes {}: {} would hold less than the device",
+            decimal(input.total_bytes(2.0)),
+            decimal(total)
+        ),
+    };
+    Some(Finding {
+        id: "HIC001",
+        class: Class::Configuration,
+        flag: "--hicache-size",
+        value: size.to_string(),
+        reason: format!(
+            "{} keeps its KV in {parts} pools whose pages differ in size and number, and a size \
+             per rank says nothing about each; nothing was loaded",
+            facts.spec.architecture
+        ),
+        fix,
+    })
+}
+
+/// Findings of a planner that cannot plan.
+pub(super) fn impossible(cache: &CacheSettings, input: &PlanInput, error: &PlanError) -> Finding {
+    let (flag, value) = wanted(cache);
+    let least = |bytes: u64| {
+        // Not less than needed, in a unit that can be read.
+        let megabytes = bytes.div_ceil(1_000_000);
+        match flag {
+            "--hicache-size" => {
+                let ranks = input.ranks.len() as u64;
+                format!("{flag} {}", megabytes.div_ceil(ranks) as f64 / 1000.0)
+            }
+            "--hicache-budget" => format!("{flag} {megabytes}MB"),
+            _ => "--hicache-ratio 2".to_owned(),
+        }
+    };
+    let (reason, fix) = match error {
+        PlanError::BelowOne { least_bytes, .. } => (
+            format!(
+                "every page of the device has a copy on the host, and one of each takes {}",
+                decimal(*least_bytes)
+            ),
+            format!("{} (as much as the device has), better twice that", least(*least_bytes)),
+        ),
+        PlanError::TooManyPages { most, .. } => {
+            (error.to_string(), format!("--hicache-ratio {most}"))
+        }
+        PlanError::NoRanks | PlanError::NoDevicePages { .. } | PlanError::NothingMirrored => {
+            (error.to_string(), "no --enable-hierarchical-cache".to_owned())
+        }
+    };
+    Finding { id: "HIC005", class: Class::Configuration, flag, value, reason, fix }
+}
+
+/// Whether there is room, and whether it is of use.
+pub(super) fn judge(cache: &CacheSettings, plan: &HostTierPlan, findings: &mut Findings) {
+    let (flag, value) = wanted(cache);
+    if plan.pools.iter().all(|pool| pool.host_pages <= pool.device_pages) {
+        findings.add(Finding {
+            id: "HIC006",
+            class: Class::Advice,
+            flag,
+            value: value.clone(),
+            reason:
+                "the tier holds copies of the device's pages and nothing else: no request hits \
+                     more than without it"
+                    .to_owned(),
+            fix: "a ratio of 2 or more".to_owned(),
+        });
+    }
+    if plan.fits() {
+        return;
+    }
+    findings.refuse_tier(plan.clone());
+    let short: Vec<String> = plan
+        .shortages
+        .iter()
+        .map(|short| {
+            let (wanted, room) = (decimal(short.wanted), decimal(short.room));
+            format!("{} has room for {room} of the {wanted} wanted there", short.limit)
+        })
+        .collect();
+    findings.add(Finding {
+        id: "HIC008",
+        class: Class::Host,
+        flag,
+        value,
+        reason: format!(
+            "the host tier takes {} ({} on each of {} ranks); {}",
+            decimal(plan.total_bytes),
+            decimal(plan.rank_bytes),
+            plan.nodes.iter().map(|node| node.ranks.len()).sum::<usize>(),
+            short.join("; ")
+        ),
+        fix: what_fits(flag, plan),
+    });
+}
+
+fn what_fits(flag: &str, plan: &HostTierPlan) -> String {
+    let locked = plan.shortages.iter().find(|short| short.limit == kv_cache::Limit::Locked);
+    let limit = locked.map_or_else(String::new, |short| {
+        format!(", or a limit of locked memory (ulimit -l) of {} KiB", short.wanted.div_ceil(1024))
+    });
+    let ratio = match plan.largest {
+        Largest::Ratio(ratio) => ratio,
+        Largest::Nothing | Largest::Unknown => {
+            return format!(
+                "smaller pools of the device (--kv-pool-bytes), of which the tier is a multiple\
+                 {limit}"
+            );
+        }
+    };
+    let total = (plan.unit_bytes as f64 * ratio) as u64;
+    let value = match flag {
+        "--hicache-budget" => format!("--hicache-budget {}MB", total / 1_000_000),
+        "--hicache-size" => {
+            let ranks: usize = plan.nodes.iter().map(|node| node.ranks.len()).sum();
+            format!("--hicache-size {}", (total / ranks.max(1) as u64 / 1_000_000) as f64 / 1000.0)
+        }
+        _ => format!("--hicache-ratio {}", Ratio(ratio)),
+    };
+    format!("{value}, the largest that fits ({}){limit}", decimal(total))
+}
+
+/// Whether what is wanted in the end can be had.
+pub(super) fn target(
+    cache: &CacheSettings,
+    input: &PlanInput,
+    plan: &HostTierPlan,
+    findings: &mut Findings,
+) {
+    let Some(target) = cache.hicache_target else { return };
+    // What is less than a unit of the last decimal apart is the same.
+    let short = target.0.saturating_sub(plan.total_bytes) > plan.unit_bytes / 100;
+    let (reason, fix) = match input.ratio_within(target.0) {
+        None => (
+            format!("a tier takes {} at least, at ratio 1", decimal(input.total_bytes(1.0))),
+            format!("--hicache-target {}", ByteSize(input.total_bytes(2.0))),
+        ),
+        Some(ratio) if short => {
+            let (flag, value) = wanted(cache);
+            let fix = match plan.largest {
+                Largest::Ratio(most) if most < ratio => format!(
+                    "--hicache-ratio {}, the largest that fits; the target would be ratio {}",
+                    Ratio(most),
+                    Ratio(ratio)
+                ),
+                Largest::Ratio(_) | Largest::Unknown => {
+                    format!("--hicache-ratio {} instead of {flag} {value}", Ratio(ratio))
+                }
+                Largest::Nothing => "a larger host".to_owned(),
+            };
+            (format!("{flag} {value} gives {}", decimal(plan.total_bytes)), fix)
+        }
+        Some(_) => return,
+    };
+    findings.add(Finding {
+        id: "HIC009",
+        class: Class::Advice,
+        flag: "--hicache-target",
+        value: target.to_string(),
+        reason,
+        fix,
+    });
+}

@@ -119,10 +119,13 @@ fn conversations_with_a_real_tokenizer() -> Result<()> {
     agrees(&run, &["offered", "admitted", "finished", "complete", "generated tokens"]);
     assert_eq!(number(&run["requests"]["completed"]), 18.0);
     let planned = &run["tokens"]["prompts_planned"];
-    assert_eq!(number(&planned["count"]), 6.0, "first turns only: later ones repeat answers");
+    // First turns only: later ones repeat answers. Three clients share the 18 requests, so up to two
+    // conversations are still under way when the last one begins.
+    let first = number(&planned["count"]);
+    assert!((6.0..=8.0).contains(&first), "{planned}");
     let (meant, sent) = (number(&planned["meant"]), number(&planned["sent"]));
     assert!((sent / meant - 1.0).abs() < 0.05, "{planned}");
     let all = number(&run["tokens"]["prompt"]) / 18.0;
-    assert!(all > sent / 6.0, "later turns are longer: {all}");
+    assert!(all > sent / first, "later turns are longer: {all}");
     Ok(())
 }

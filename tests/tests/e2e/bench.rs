@@ -119,8 +119,8 @@ fn conversations_with_a_real_tokenizer() -> Result<()> {
     agrees(&run, &["offered", "admitted", "finished", "complete", "generated tokens"]);
     assert_eq!(number(&run["requests"]["completed"]), 18.0);
     let planned = &run["tokens"]["prompts_planned"];
-    // First turns only: later ones repeat answers. Three clients share the 18 requests, so up to two
-    // conversations are still under way when the last one begins.
+    // First turns only: later ones repeat answers. Three clients share the 18 requests, so up to
+    // two conversations are still under way when the last one begins.
     let first = number(&planned["count"]);
     assert!((6.0..=8.0).contains(&first), "{planned}");
     let (meant, sent) = (number(&planned["meant"]), number(&planned["sent"]));

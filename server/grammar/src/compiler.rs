@@ -14,6 +14,7 @@ use tokenizer::Tokenizer;
 use types::TokenId;
 
 use crate::calls::{self, Calls};
+use crate::follower::{DEAD_END, is_dead_end};
 use crate::schema;
 use crate::{CompileError, Follower};
 
@@ -65,7 +66,7 @@ impl Grammar {
 
 /// Bounds of a grammar. The first two are paid while it is compiled, the others for each mask on
 /// the engine's thread: at the speeds that `llguidance` names, at most 10 ms.
-fn limits() -> ParserLimits {
+pub(crate) fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 1_000_000,
         max_grammar_size: 250_000,
@@ -85,6 +86,15 @@ impl Compiler {
     /// # Errors
     /// The vocabulary is one that the parser cannot work with.
     pub fn new(tokenizer: &Arc<Tokenizer>, vocab: usize) -> Result<Self, CompileError> {
+        Self::with_limits(tokenizer, vocab, limits())
+    }
+
+    /// As [`new`](Self::new), with other bounds.
+    pub(crate) fn with_limits(
+        tokenizer: &Arc<Tokenizer>,
+        vocab: usize,
+        limits: ParserLimits,
+    ) -> Result<Self, CompileError> {
         let failed = |reason: String| CompileError::new("tokenizer", reason);
         let size = tokenizer.vocab_size().min(vocab);
         let size = u32::try_from(size).map_err(|error| failed(error.to_string()))?;
@@ -100,7 +110,7 @@ impl Compiler {
         let mut factory = ParserFactory::new(&env, capabilities, &slices)
             .map_err(|error| failed(error.to_string()))?;
         factory.quiet();
-        *factory.limits_mut() = limits();
+        *factory.limits_mut() = limits;
         Ok(Self { factory, tokenizer: Arc::clone(tokenizer), vocab })
     }
 
@@ -220,6 +230,9 @@ fn unanchored(pattern: &str) -> &str {
 /// shows a pattern and what is wrong with it, the latter counts.
 fn sentence(error: &str) -> String {
     const LONGEST: usize = 300;
+    if is_dead_end(&error) {
+        return DEAD_END.to_owned();
+    }
     let mut lines = error.lines().take_while(|line| !line.starts_with('<')).map(str::trim);
     let text = match error.lines().find_map(|line| line.trim().strip_prefix("error: ")) {
         Some(why) => format!("invalid regular expression: {why}"),

@@ -1,6 +1,7 @@
 //! Follows one answer: the constraint that the sampler asks.
 
 use llguidance::Matcher;
+use llguidance::api::StopReason;
 use model::{Constraint, ConstraintError, TokenMask};
 use types::TokenId;
 
@@ -29,12 +30,14 @@ impl Follower {
         let accepting = self.matcher.is_accepting().map_err(|error| first_line(&error))?;
         let mut allowed = match self.matcher.compute_mask() {
             Ok(allowed) => allowed,
-            // Nothing can follow, but the answer may end here.
-            Err(_) if accepting => {
+            // Nothing can follow, but the answer may end here. Any other error, such as a bound that
+            // was reached, says nothing about what can follow.
+            Err(error) if accepting && is_dead_end(&error) => {
                 self.mask.clear();
                 self.allow_stops();
                 return Ok(());
             }
+            Err(error) if is_dead_end(&error) => return Err(DEAD_END.to_owned()),
             Err(error) => return Err(first_line(&error)),
         };
         // A token that ends the answer may also be one that the grammar has a place for: there it
@@ -49,7 +52,7 @@ impl Follower {
             self.allow_stops();
         }
         if self.mask.count() == 0 {
-            return Err("no token of the vocabulary can go on from here".to_owned());
+            return Err(DEAD_END.to_owned());
         }
         Ok(())
     }
@@ -81,6 +84,14 @@ impl Constraint for Follower {
     fn is_complete(&self) -> bool {
         self.matcher.is_stopped() && self.matcher.stop_reason().is_ok()
     }
+}
+
+/// What a form says that leads to nothing.
+pub(crate) const DEAD_END: &str = "no token of the vocabulary can go on from here";
+
+/// Whether the matcher found no token; its errors carry this as text alone.
+pub(crate) fn is_dead_end(error: &impl std::fmt::Display) -> bool {
+    first_line(error) == StopReason::NoExtensionBias.to_string()
 }
 
 /// Errors of the matcher go on with its whole state.

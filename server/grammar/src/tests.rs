@@ -8,11 +8,13 @@ mod validate;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use llguidance::api::ParserLimits;
 use model::Constraint;
 use serde_json::Value;
 use tokenizer::{GgufVocab, Tokenizer};
 use types::TokenId;
 
+use crate::compiler::limits;
 use crate::{Compiler, Follower, Grammar, Source};
 
 /// `<|eos|>` and `<|eot|>` of the fixture's vocabulary.
@@ -138,4 +140,26 @@ fn vocabularies_of_gguf_files_work_too() {
         let mask = follower.mask().expect("a mask").expect("never free");
         assert_eq!(mask.iter().collect::<Vec<_>>(), [TokenId(257)]);
     }
+}
+
+/// An answer that may end is not ended by a bound that was reached: what could follow is unknown.
+#[test]
+fn a_bound_that_is_reached_is_an_error_and_not_the_end_of_the_answer() {
+    let form = Source::Lark("start: pair\npair: \"a\" | pair pair");
+    let follow = |items: usize| {
+        let limits = ParserLimits { step_max_items: items, ..limits() };
+        let compiler = Compiler::with_limits(&tokenizer(), VOCAB, limits).expect("a compiler");
+        let grammar = compiler.compile(&form, "form").expect("the form compiles");
+        let mut follower = grammar.follow(&STOPS);
+        let mut ids = (0..VOCAB as u32).map(TokenId);
+        let a = ids.find(|id| tokenizer().token_bytes(*id) == Some(&b"a"[..]));
+        for _ in 0..30 {
+            follower.mask()?;
+            follower.accept(a.expect("a token of one byte"))?;
+        }
+        follower.mask().map(|mask| mask.is_some_and(|mask| STOPS.iter().all(|id| mask.allows(*id))))
+    };
+    assert_eq!(follow(limits().step_max_items), Ok(true));
+    let error = follow(20).expect_err("more items than that");
+    assert!(error.to_string().contains("Too many items"), "{error}");
 }

@@ -286,7 +286,7 @@ pub(crate) fn plan(args: &BenchArgs) -> Result<Plan, BadPlan> {
     }
     check("--burstiness", arrival.burstiness, "from 0.01 to 100", |b| (0.01..=100.0).contains(b))?;
     check("--burst", arrival.burst.unwrap_or(1), "at least 1", |n| *n > 0)?;
-    check("--burst-every", arrival.burst_every, "above 0s", |every| !every.0.is_zero())?;
+    times(arrival, behaviour)?;
     check("--max-clients", arrival.max_clients, "from 1 to 1000000", |n| {
         (1..=1_000_000).contains(n)
     })?;
@@ -321,6 +321,25 @@ pub(crate) fn plan(args: &BenchArgs) -> Result<Plan, BadPlan> {
         check("--warmup", Span(warmup), "shorter than --duration", |warmup| warmup.0 < duration)?;
     }
     Ok(Plan { loads, limits, warmup, source: source(shape, trace) })
+}
+
+/// Longer than any run; sums of times stay in range.
+const LONGEST: Duration = Duration::from_secs(7 * 86_400);
+
+fn times(arrival: &ArrivalArgs, behaviour: &ClientArgs) -> Result<(), BadPlan> {
+    let all = [
+        ("--burst-every", Some(arrival.burst_every)),
+        ("--duration", arrival.duration),
+        ("--timeout", Some(behaviour.timeout)),
+        ("--patience", behaviour.patience),
+    ];
+    for (option, time) in all.into_iter().filter_map(|(option, time)| Some((option, time?))) {
+        check(option, time, "above 0s and at most 168h", |time| {
+            !time.0.is_zero() && time.0 <= LONGEST
+        })?;
+    }
+    check("--warmup", arrival.warmup, "at most 168h", |time| time.0 <= LONGEST)?;
+    Ok(())
 }
 
 /// What is said about a trace needs one.

@@ -105,6 +105,8 @@ fn how_it_fails_is_in_the_exit_code() {
         (&format!("{}/else", mock.url()), "--rate 1", 76, "404"),
         (&mock.url(), "", 64, "say how requests arrive"),
         (&mock.url(), "--rate 0", 78, "--rate must be above 0"),
+        (&mock.url(), "--rate 1 --timeout 0s", 78, "--timeout must be above 0s"),
+        (&mock.url(), "--rate 1 --patience 200h", 78, "above 0s and at most 168h"),
         (&mock.url(), "--rate x", 64, "invalid value"),
         (&mock.url(), "--trace no-such-file.jsonl", 78, "no-such-file"),
     ] {

@@ -4,7 +4,7 @@
 mod examples;
 mod traces;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use proptest::prelude::*;
 use types::{Bytes, PageId, Pages, PoolId, TokenId};
@@ -278,6 +278,11 @@ impl World {
                     prop_assert_eq!(rows, Some(&whole), "page {} of pool {}", page, pool);
                 }
             }
+        }
+        for (pool, stats) in (0..).map(PoolId).zip(self.set.stats()) {
+            let tables = self.requests.iter().flat_map(|request| request.table.pages(pool).1);
+            let held = tables.collect::<HashSet<_>>().len() + self.set.copying(pool);
+            prop_assert_eq!(stats.used_active.0, held as u64, "held by tables or by copies alone");
         }
         let host = self.set.host_stats().expect("there is a tier");
         prop_assert!(host.iter().all(|stats| stats.hit_pages == self.host_hits));

@@ -31,8 +31,10 @@ pub(crate) struct Node {
     pub(crate) twin: NodeId,
     /// Children it has.
     pub(crate) children: u32,
-    /// Page tables that end at or below this node.
+    /// Page tables and running copies that end at or below this node.
     pub(crate) locks: u32,
+    /// Of these, copies.
+    pub(crate) copies: u32,
     /// When a page table last let go of it.
     pub(crate) used: u64,
     /// Pages before its own.
@@ -66,6 +68,7 @@ impl Node {
             twin: NodeId::NONE,
             children: 0,
             locks: 0,
+            copies: 0,
             used: 0,
             depth: 0,
             tokens: Vec::new(),

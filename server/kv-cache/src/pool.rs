@@ -45,7 +45,7 @@ pub struct PoolStats {
     pub page_bytes: Bytes,
     /// Pages there are.
     pub capacity: Pages,
-    /// Pages held by page tables, those that several share counted once.
+    /// Pages held by page tables or by running copies, those that several share counted once.
     pub used_active: Pages,
     /// Pages that only the prefix cache holds; they are given up when somebody needs room.
     pub used_cached: Pages,
@@ -92,8 +92,10 @@ pub(crate) struct Pool {
     free: Vec<PageId>,
     /// Which pages are out. Costs a bit per page and turns a double free into a panic at its cause.
     out: Vec<bool>,
-    /// Published pages that no table holds.
+    /// Published pages that nobody holds.
     pub(crate) cached: usize,
+    /// Pages that running copies hold, and no table.
+    pub(crate) copying: usize,
     /// `None` for a pool that keeps everything.
     pub(crate) windows: Option<Windows>,
     pub(crate) alloc_failures: u64,
@@ -123,6 +125,7 @@ impl Pool {
             free: (0..pages).rev().map(PageId).collect(),
             out: vec![false; pages as usize],
             cached: 0,
+            copying: 0,
             windows,
             alloc_failures: 0,
             hit_pages: 0,

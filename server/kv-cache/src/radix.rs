@@ -116,11 +116,13 @@ impl Tree {
         low.backed -= backed;
         let used = low.used;
         let (depth, locks, twin, rest) = (low.depth, low.locks, low.twin, low.hashes[0]);
+        let copies = low.copies;
         low.depth += pages;
         low.parent = upper;
         low.twin = NodeId::NONE;
         let high = &mut self.nodes[upper];
         (high.parent, high.twin, high.depth, high.locks) = (parent, twin, depth, locks);
+        high.copies = copies;
         high.used = used;
         (high.tokens, high.hashes, high.pages, high.children) = (tokens, hashes, ids, 1);
         (high.host, high.resident, high.backed) = (host, resident, backed);

@@ -123,6 +123,15 @@ impl PoolSet {
         self.lock().pools[usize::from(pool.0)].available()
     }
 
+    /// Pages of `pool` that only running copies hold: they can be had as soon as those end.
+    ///
+    /// # Panics
+    /// When the model has no such pool.
+    #[must_use]
+    pub fn copying(&self, pool: PoolId) -> usize {
+        self.lock().pools[usize::from(pool.0)].copying
+    }
+
     /// Usage of each pool, in the order of `PoolId`.
     pub fn stats(&self) -> impl Iterator<Item = PoolStats> {
         (0..self.specs.len()).map(|pool| {
@@ -179,7 +188,17 @@ impl PoolSet {
     /// Usage of each pool's host pages, in the order of `PoolId`; `None` without a host tier.
     #[must_use]
     pub fn host_stats(&self) -> Option<Vec<HostStats>> {
-        self.lock().tier.as_ref().map(Tier::stats)
+        let pools = (0..).take(self.specs.len()).map(PoolId);
+        pools.map(|pool| self.host_stats_of(pool)).collect()
+    }
+
+    /// Usage of the host pages of `pool`; `None` without a host tier.
+    ///
+    /// # Panics
+    /// When the model has no such pool.
+    #[must_use]
+    pub fn host_stats_of(&self, pool: PoolId) -> Option<HostStats> {
+        self.lock().tier.as_ref().map(|tier| tier.stats(usize::from(pool.0)))
     }
 
     /// An empty set of claims for these pools.

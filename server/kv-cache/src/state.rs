@@ -145,12 +145,26 @@ impl State {
     pub(crate) fn lock(&mut self, node: NodeId) {
         let found = &mut self.tree.nodes[node];
         found.locks += 1;
+        let pages = found.resident;
         if found.locks == 1 {
-            let pages = found.resident;
             if pages > 0 {
                 self.tree.lru.remove(node.0);
             }
             self.full_pools().for_each(|pool| pool.cached -= pages);
+        } else if found.locks == found.copies + 1 {
+            self.full_pools().for_each(|pool| pool.copying -= pages);
+        }
+    }
+
+    /// One more copy ends at or below `node`.
+    pub(crate) fn lock_for_copy(&mut self, node: NodeId) {
+        self.lock(node);
+        let found = &mut self.tree.nodes[node];
+        found.copies += 1;
+        // Where only copies held it before, the lock above has just taken it out.
+        if found.locks == found.copies {
+            let pages = found.resident;
+            self.full_pools().for_each(|pool| pool.copying += pages);
         }
     }
 
@@ -174,11 +188,19 @@ impl State {
             found.locks -= 1;
             if used {
                 found.used = self.clock;
-            }
-            if found.locks > 0 {
-                continue;
+            } else {
+                found.copies -= 1;
             }
             let pages = found.len();
+            let (locks, copies) = (found.locks, found.copies);
+            if used && copies > 0 && locks == copies {
+                self.full_pools().for_each(|pool| pool.copying += pages);
+            } else if !used && locks == 0 {
+                self.full_pools().for_each(|pool| pool.copying -= pages);
+            }
+            if locks > 0 {
+                continue;
+            }
             if used {
                 self.tree.lru.push_newest(node.0);
             } else {

@@ -81,8 +81,9 @@ impl Tier {
         to.append(&mut self.fresh);
     }
 
-    pub(crate) fn stats(&self) -> Vec<HostStats> {
-        let stats = self.pools.iter().zip(&self.dropped).map(|(pool, dropped)| HostStats {
+    pub(crate) fn stats(&self, pool: usize) -> HostStats {
+        let (pool, dropped) = (&self.pools[pool], self.dropped[pool]);
+        HostStats {
             name: pool.spec.name,
             capacity: pool.spec.capacity,
             used_active: Pages(pool.spec.capacity.0 - pool.available() as u64),
@@ -90,9 +91,8 @@ impl Tier {
             hit_pages: pool.hit_pages,
             evicted_pages: pool.evicted,
             alloc_failures: pool.alloc_failures,
-            backups_dropped: *dropped,
-        });
-        stats.collect()
+            backups_dropped: dropped,
+        }
     }
 
     /// `upper` was cut off `node`, and holds its first pages.
@@ -228,7 +228,7 @@ impl State {
     fn hold_path(&mut self, node: NodeId) {
         let mut next = node;
         while !self.tree.nodes[next].is_root() {
-            self.lock(next);
+            self.lock_for_copy(next);
             next = self.tree.nodes[next].parent;
         }
     }

@@ -63,7 +63,7 @@ fn check(state: &State) {
         backed += node.backed;
     }
     assert_eq!(state.pools[0].cached, cached);
-    let stats = tier.stats()[0];
+    let stats = tier.stats(0);
     assert_eq!(stats.used_cached.0 as usize, host_only);
     assert_eq!((stats.used_active.0 + stats.used_cached.0) as usize, backed);
 }

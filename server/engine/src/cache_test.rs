@@ -131,6 +131,7 @@ impl Rig {
                 pages: vec![setup.host; loaded.spec.pools.len()],
                 policy: WritePolicy::WriteThrough,
                 load_back_threshold: HostTier::LOAD_BACK_THRESHOLD,
+                storage: false,
             }),
             retention: kv_cache::Retention::default(),
             hit_curve: None,

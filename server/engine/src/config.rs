@@ -267,7 +267,12 @@ mod tests {
         assert!(check(&bad).is_err_and(|text| text.contains("2 entries and the model has 1")));
         let tier = |pages: usize, policy| {
             let threshold = HostTier::LOAD_BACK_THRESHOLD;
-            Some(HostTier { pages: vec![pages], policy, load_back_threshold: threshold })
+            Some(HostTier {
+                pages: vec![pages],
+                policy,
+                load_back_threshold: threshold,
+                storage: false,
+            })
         };
         let through = WritePolicy::WriteThrough;
         let tiered = EngineConfig { host: tier(2, through), ..good.clone() };

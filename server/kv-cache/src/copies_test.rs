@@ -307,7 +307,7 @@ proptest! {
             WritePolicy::WriteThrough
         };
         let pages = device.iter().map(|pages| pages + more).collect();
-        let mut world = World::new(&device, HostTier { pages, policy, load_back_threshold });
+        let mut world = World::new(&device, HostTier { pages, policy, load_back_threshold, storage: false });
         for action in &actions {
             world.act(action)?;
         }

@@ -24,6 +24,9 @@ pub struct HostTier {
     pub policy: WritePolicy,
     /// A prefix is loaded from the host only when that saves at least so many tokens.
     pub load_back_threshold: usize,
+    /// Whether a store is behind the tier: pages that come into host memory are reported
+    /// ([`PoolSet::take_new_runs`](crate::PoolSet::take_new_runs)).
+    pub storage: bool,
 }
 
 impl HostTier {

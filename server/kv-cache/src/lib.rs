@@ -35,6 +35,7 @@ mod radix;
 mod retention;
 mod set;
 mod state;
+mod storage;
 mod table;
 mod tier;
 
@@ -70,4 +71,5 @@ pub use plan::{
 pub use pool::{Evictions, PoolStats};
 pub use retention::Retention;
 pub use set::{CacheOptions, CachedPrefix, PoolSet};
+pub use storage::{HostReservation, NewRun};
 pub use table::{Lookup, NoRoom, PageTable};

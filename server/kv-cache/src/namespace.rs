@@ -41,9 +41,16 @@ impl Namespace {
         Self(Some(bytes.into()))
     }
 
+    /// What tells it from every other namespace: the same in every process, empty for the default
+    /// one alone. Holds the salt in the clear.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
     /// What the hash of a first page starts from.
     pub(crate) fn seed(&self) -> u64 {
-        xxh3_64(self.0.as_deref().unwrap_or_default())
+        xxh3_64(self.bytes())
     }
 }
 
@@ -75,6 +82,7 @@ mod tests {
             for (k, other) in all.iter().enumerate() {
                 assert_eq!(one == other, i == k, "{i} and {k}");
                 assert_eq!(one.seed() == other.seed(), i == k, "{i} and {k}");
+                assert_eq!(one.bytes() == other.bytes(), i == k, "{i} and {k}");
             }
         }
         assert_eq!(Namespace::new(Some("a"), Some("b")), Namespace::new(Some("a"), Some("b")));

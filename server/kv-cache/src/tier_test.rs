@@ -17,7 +17,7 @@ const SHARED: Namespace = Namespace::SHARED;
 fn tiered(page_tokens: usize, device: usize, host: usize, policy: WritePolicy) -> PoolSet {
     let capacity = Pages(device as u64);
     let spec = PoolSpec { name: "kv", page_tokens, page_bytes: Bytes(1), capacity, window: None };
-    let host = Some(HostTier { pages: vec![host], policy, load_back_threshold: 1 });
+    let host = Some(HostTier { pages: vec![host], policy, load_back_threshold: 1, storage: false });
     PoolSet::new(vec![spec], CacheOptions { enabled: true, host, retention: Retention::All })
 }
 

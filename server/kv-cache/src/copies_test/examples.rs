@@ -9,7 +9,12 @@ use crate::{
 };
 
 fn tier(pages: usize, load_back_threshold: usize) -> HostTier {
-    HostTier { pages: vec![pages], policy: WritePolicy::WriteThrough, load_back_threshold }
+    HostTier {
+        pages: vec![pages],
+        policy: WritePolicy::WriteThrough,
+        load_back_threshold,
+        storage: false,
+    }
 }
 
 /// Whole pages of one token that nobody else has.

@@ -27,7 +27,7 @@ fn settle(set: &PoolSet) {
 /// request runs, or `late`: when it is gone.
 fn replay(requests: &[Vec<TokenId>], device: usize, host: usize, late: bool) -> (u64, u64) {
     let policy = WritePolicy::WriteThrough;
-    let tier = HostTier { pages: vec![host], policy, load_back_threshold: 0 };
+    let tier = HostTier { pages: vec![host], policy, load_back_threshold: 0, storage: false };
     let set = tier_set(&[device + 1], tier, 1);
     for ids in requests {
         let mut tokens = ids.clone();

@@ -1,0 +1,71 @@
+//! What a store behind the host tier needs: the pages that are new in host memory, and room for
+//! pages that come from elsewhere.
+
+use types::{PageId, PoolId, TokenId};
+
+use crate::namespace::Namespace;
+use crate::set::PoolSet;
+
+/// Pages that are newly in host memory, in the order of their sequence. Their host pages keep their
+/// bytes until [`PoolSet::release_run`] is told that nobody reads them any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRun {
+    /// Names the run; never used twice.
+    pub id: u64,
+    /// Whom its pages belong to.
+    pub namespace: Namespace,
+    /// The tokens of the whole prefix up to the run's end.
+    pub tokens: Vec<TokenId>,
+    /// Pages before its first one.
+    pub first: usize,
+    /// Of each page, its host page in every pool that has one of it there. A page comes again, with
+    /// more of them, where a pool with a window got its part later.
+    pub pages: Vec<Vec<(PoolId, PageId)>>,
+}
+
+/// Host pages for pages that come from elsewhere. It must go back to [`PoolSet::commit_host`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "its host pages are free only after commit_host"]
+pub struct HostReservation {
+    /// Names the reservation; never used twice.
+    pub id: u64,
+    /// Pages before its first one.
+    pub first: usize,
+    /// Of each page, a host page in every pool without a window, and of the last ones, as far as a
+    /// match at the end sees them, in every pool with one.
+    pub pages: Vec<Vec<(PoolId, PageId)>>,
+    pub(crate) namespace: Namespace,
+    /// Up to the end of its last page.
+    pub(crate) tokens: Vec<TokenId>,
+}
+
+impl PoolSet {
+    /// Moves the runs of pages that came into host memory since the last call behind those in `to`.
+    /// None come without [`HostTier::storage`](crate::HostTier::storage).
+    pub fn take_new_runs(&self, _to: &mut Vec<NewRun>) {}
+
+    /// Nobody reads the host pages of the run any more.
+    pub fn release_run(&self, _id: u64) {}
+
+    /// Room for the pages of `tokens` behind the longest prefix that is on either tier in the pools
+    /// without a window, up to `limit` pages in all. `None` where there is no such page, no room,
+    /// or no [`HostTier::storage`](crate::HostTier::storage).
+    ///
+    /// Pools with a window get pages for the last pages before the reservation's end alone: those
+    /// that a match there needs. So whoever asks chooses `limit` where the store has them.
+    pub fn reserve_host(
+        &self,
+        _namespace: &Namespace,
+        _tokens: &[TokenId],
+        _limit: usize,
+    ) -> Option<HostReservation> {
+        None
+    }
+
+    /// The first `pages` pages of the reservation have their bytes: they can be found from now on,
+    /// as far as they still fit. The prefix before them may be gone, or somebody may have computed
+    /// them meanwhile; what does not fit is free again. Returns how many entered.
+    pub fn commit_host(&self, _reservation: HostReservation, _pages: usize) -> usize {
+        0
+    }
+}

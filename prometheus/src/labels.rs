@@ -292,6 +292,8 @@ closed! {
     }
     /// Part of the start-up.
     StartupPhase: "phase" {
+        /// Taking the memory of the host tier.
+        HostPools = "host_pools",
         /// Reading and packing weights.
         Load = "load",
         /// Allocating KV pools.

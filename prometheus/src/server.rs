@@ -198,7 +198,7 @@ catalog! {
         "sightline_config_info";
     /// Constant 1 for each operation with the weight format it reads and the code path it runs.
     KERNEL_INFO: Gauge<(Op, Format, Kernel)> = "sightline_kernel_info";
-    /// Duration of a startup phase; phase is load, pools or warmup.
+    /// Duration of a startup phase; phase is host_pools, load, pools or warmup.
     STARTUP_PHASE: Gauge<(StartupPhase,)> = "sightline_startup_phase_seconds";
     /// Unix time the engine became ready; 0 before.
     READY_TIMESTAMP: Gauge<()> = "sightline_ready_timestamp_seconds";

@@ -1,9 +1,10 @@
 //! Starts the parts in order, waits for the signal to stop, and stops them in reverse.
 //!
 //! Order of the start: flags and model headers are checked, ports are bound, probes answer, the
-//! model loads and warms up, the API serves. Order of the stop: the front door closes, the engine
-//! finishes, connections end, probes end.
+//! host tier gets its memory, the model loads and warms up, the API serves. Order of the stop: the
+//! front door closes, the engine finishes, connections end, probes end.
 
+mod host_tier;
 pub(crate) mod startup;
 
 use std::net::SocketAddr;
@@ -11,8 +12,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use engine::ConfigError;
 use metric_catalog::install::Registry;
 use metric_catalog::labels::Role;
+use model::ModelSpec;
 use serde_json::json;
 use tokenizer::Tokenizer;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -21,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use types::Clock;
 
-use crate::cli::{KvDtype, Metrics, Settings};
+use crate::cli::{KvDtype, Metrics, Settings, spelled};
 use crate::config::{Class, Finding, Findings, Host, Resolved, files, ports, resolve};
 use crate::exit::Exit;
 use crate::http::listener::{Bound, Bounds};
@@ -29,7 +32,7 @@ use crate::http::{Api, router};
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::probes::Probes;
 use crate::source::Source;
-use crate::{out, telemetry};
+use crate::{out, plan, telemetry};
 
 /// How long answers that are complete may take to leave once the engine has stopped.
 const FLUSH_TIME: Duration = Duration::from_secs(5);
@@ -43,9 +46,6 @@ pub fn run(settings: Settings) -> Exit {
         Ok(checked) => checked,
         Err(findings) => return refuse(&findings),
     };
-    if checked.resolved.hierarchy.is_some() {
-        return refuse(&no_tier_yet().into());
-    }
     for advice in checked.resolved.advice.iter() {
         tracing::warn!(id = advice.id, "{advice}");
     }
@@ -72,6 +72,8 @@ pub fn run(settings: Settings) -> Exit {
 pub struct Checked {
     /// Where the weights come from.
     pub source: Source,
+    /// What its headers say; the pools are those of one rank.
+    pub spec: ModelSpec,
     /// The model's text.
     pub tokenizer: Arc<Tokenizer>,
     /// Every value to run with.
@@ -96,27 +98,40 @@ pub fn check(settings: &Settings) -> Result<Checked, Findings> {
     }
     let facts = source.inspect(settings)?;
     let resolved = resolve(settings, &facts, &Host::read(&node_info::Root::default()))?;
+    tier_is_served(&resolved, &facts.spec)?;
     let tokenizer = facts.tokenizer(settings)?;
-    Ok(Checked { source, tokenizer, resolved })
+    Ok(Checked { source, spec: facts.spec, tokenizer, resolved })
 }
 
-/// A host tier can be planned, and what it would be worth is estimated; nothing serves from it yet.
-fn no_tier_yet() -> Finding {
-    Finding {
-        id: "HIC000",
-        class: Class::Configuration,
-        flag: "--enable-hierarchical-cache",
-        value: "on".to_owned(),
-        reason:
-            "this version sizes a host tier (plan) and estimates what each size would be worth \
-                 (board Host cache sizing), but does not serve from one yet"
-                .to_owned(),
-        fix: "--enable-hierarchical-cache=off".to_owned(),
-    }
+/// Whether the engine can have this tier: said before anything is allocated for it.
+fn tier_is_served(resolved: &Resolved, spec: &ModelSpec) -> Result<(), Finding> {
+    let tier = match startup::config(resolved, 0).check(spec) {
+        Err(ConfigError::HostUnserved) => resolved.hierarchy.as_ref(),
+        Ok(()) | Err(_) => None,
+    };
+    tier.map_or(Ok(()), |tier| {
+        Err(Finding {
+            id: "HIC011",
+            class: Class::Configuration,
+            flag: "--enable-hierarchical-cache",
+            value: "on".to_owned(),
+            reason: format!(
+                "{} with {} has no host tier in this version, which serves one behind pools \
+                 without a window, and not with write_back",
+                spec.architecture,
+                spelled(tier.policy),
+            ),
+            fix: "--enable-hierarchical-cache=off".to_owned(),
+        })
+    })
 }
 
-/// Prints what was found, one line each, and gives the exit code.
+/// Prints what was found, one line each, behind the table of a host tier that cannot be, and gives
+/// the exit code.
 pub fn refuse(findings: &Findings) -> Exit {
+    if let Some(tier) = findings.tier() {
+        out::complain(&plan::tier::text(tier));
+    }
     out::complain(&findings.to_string());
     findings.exit()
 }
@@ -130,7 +145,8 @@ async fn serve(checked: Checked, clock: Clock) -> Exit {
             return Exit::Internal;
         }
     };
-    let life = Arc::new(Lifecycle::default());
+    let first = if resolved.hierarchy.is_some() { Phase::HostPools } else { Phase::Loading };
+    let life = Arc::new(Lifecycle::new(first));
     let (probes_stop, stop) = (CancellationToken::new(), CancellationToken::new());
     let (probes, bound) = match listen(resolved, &life, &probes_stop).await {
         Ok(listening) => listening,
@@ -226,7 +242,7 @@ async fn live(
     };
     let engine = match started {
         Ok(Ok(engine)) => engine,
-        Ok(Err(startup::StartError::Finding(finding))) => return refuse(&finding.into()),
+        Ok(Err(startup::StartError::Refused(findings))) => return refuse(&findings),
         Ok(Err(startup::StartError::Engine(error))) => {
             tracing::error!(%error, "The engine cannot start.");
             return Exit::Internal;

@@ -25,6 +25,11 @@ pub use units::{ByteSize, Span};
 use crate::exit::Exit;
 use crate::{app, config, health, out, telemetry};
 
+/// A choice as it is given on the command line.
+pub(crate) fn spelled(choice: impl ValueEnum) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// Runs the program with `args`, the program's name first. Returns when it has ended.
 #[must_use]
 pub fn run(args: Vec<OsString>) -> ExitCode {

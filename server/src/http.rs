@@ -39,6 +39,7 @@ use types::{Clock, RequestId};
 
 use crate::cli::{PrefixCacheScope, PriorityOrder, ToolCallParser};
 use crate::config::Resolved;
+use crate::host_tier::Facts;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::probes;
 use crate::structured::Structures;
@@ -86,6 +87,7 @@ pub struct Api {
     tenant_header: HeaderName,
     created: u64,
     serving: OnceLock<Serving>,
+    tier: OnceLock<Arc<Facts>>,
     tool_call_parser: ToolCallParser,
     /// One permit for each prompt that may be tokenised at a time.
     tokenizing: Arc<Semaphore>,
@@ -127,6 +129,7 @@ impl Api {
             tenant_header: settings.order.tenant_header.clone(),
             created: clock.unix_seconds(clock.now()) as u64,
             serving: OnceLock::new(),
+            tier: OnceLock::new(),
             tool_call_parser: settings.tool_call_parser,
             tokenizing: Arc::new(Semaphore::new(settings.machine.tokenizer_threads)),
             aside: tokens::Aside::new(settings.machine.max_tokenize_requests),
@@ -153,6 +156,11 @@ impl Api {
         self.serving.get()
     }
 
+    /// The host tier has its memory. A second call changes nothing.
+    pub fn has_tier(&self, facts: Facts) {
+        drop(self.tier.set(Arc::new(facts)));
+    }
+
     /// A number that differs from process to process.
     #[must_use]
     pub const fn nonce(&self) -> u64 {
@@ -168,7 +176,8 @@ impl Api {
         let curve = self.serving().and_then(|serving| serving.engine.curve());
         let failed = engine.as_ref().is_some_and(|e| e.state == engine::EngineState::Failed);
         let phase = if failed { Phase::Failed } else { self.life.phase() };
-        Snapshot { now, phase, queue, engine, curve }
+        let tier = self.tier.get().map(Arc::clone);
+        Snapshot { now, phase, queue, engine, curve, tier }
     }
 
     fn next_id(&self) -> RequestId {

@@ -13,6 +13,7 @@ pub mod config;
 pub mod exit;
 pub mod generate;
 mod health;
+pub mod host_tier;
 pub mod http;
 pub mod lifecycle;
 mod out;

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
+    /// Taking the memory of the host tier, where there is one.
+    HostPools,
     /// Reading weights.
     Loading,
     /// Running the warm-up.
@@ -20,13 +22,14 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Loading, Self::Warming, Self::Ready, Self::Draining, Self::Failed];
+    pub const ALL: [Self; 6] =
+        [Self::HostPools, Self::Loading, Self::Warming, Self::Ready, Self::Draining, Self::Failed];
 
     /// The name in probes and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::HostPools => "host_pools",
             Self::Loading => "loading",
             Self::Warming => "warming",
             Self::Ready => "ready",
@@ -42,11 +45,17 @@ pub struct Lifecycle(AtomicU8);
 
 impl Default for Lifecycle {
     fn default() -> Self {
-        Self(AtomicU8::new(Phase::Loading as u8))
+        Self::new(Phase::Loading)
     }
 }
 
 impl Lifecycle {
+    /// A life that begins in `first`.
+    #[must_use]
+    pub const fn new(first: Phase) -> Self {
+        Self(AtomicU8::new(first as u8))
+    }
+
     /// The phase now.
     #[must_use]
     pub fn phase(&self) -> Phase {
@@ -68,10 +77,16 @@ mod tests {
     fn phases_only_move_forward() {
         let life = Lifecycle::default();
         assert_eq!(life.phase(), Phase::Loading);
+        life.advance(Phase::HostPools);
+        assert_eq!(life.phase(), Phase::Loading, "that is behind it");
         life.advance(Phase::Draining);
         life.advance(Phase::Ready);
         assert_eq!(life.phase(), Phase::Draining);
         life.advance(Phase::Failed);
         assert_eq!(life.phase(), Phase::Failed);
+        let life = Lifecycle::new(Phase::HostPools);
+        assert_eq!(life.phase().as_str(), "host_pools");
+        life.advance(Phase::Loading);
+        assert_eq!(life.phase(), Phase::Loading);
     }
 }

@@ -127,6 +127,15 @@ impl Source {
         }
     }
 
+    /// Whether its pages are bytes; those of the fake model are numbers only.
+    #[must_use]
+    pub const fn keeps_bytes(&self) -> bool {
+        match self {
+            Self::Fake(_) => false,
+            Self::Path(_) => true,
+        }
+    }
+
     /// Loads the weights; takes as long as they need.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod serving;
 mod shutdown;
 #[cfg(feature = "structured-output")]
 mod structured;
+mod tier;
 #[cfg(feature = "structured-output")]
 mod tools;
 mod windows;

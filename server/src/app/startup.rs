@@ -8,9 +8,9 @@ use engine::{EngineConfig, HitCurveConfig, PrepareError, Prepared, Retention};
 use metric_catalog::labels::StartupPhase;
 use types::{Clock, Time};
 
-use super::Checked;
+use super::{Checked, host_tier};
 use crate::cli::{PrefixCache, SwaRetention};
-use crate::config::{Finding, Resolved};
+use crate::config::{Finding, Findings, Resolved};
 use crate::http::{Api, Serving};
 use crate::lifecycle::Phase;
 use crate::telemetry::curve::candidates;
@@ -25,10 +25,16 @@ const SUBMISSIONS_MIN: usize = 1024;
 pub(crate) enum StartError {
     /// A setting cannot work after all.
     #[error("{0}")]
-    Finding(Finding),
+    Refused(Findings),
     /// The engine refuses.
     #[error("{0}")]
     Engine(String),
+}
+
+impl From<Finding> for StartError {
+    fn from(finding: Finding) -> Self {
+        Self::Refused(finding.into())
+    }
 }
 
 impl From<PrepareError> for StartError {
@@ -39,9 +45,15 @@ impl From<PrepareError> for StartError {
 
 /// Loads, allocates, warms up and starts the engine; then the API can serve. Blocks.
 pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, StartError> {
-    let Checked { source, tokenizer, resolved } = checked;
     let mut stopwatch = Stopwatch { api, since: api.clock.now() };
-    let runner = source.load(&resolved).map_err(StartError::Finding)?;
+    let (host, facts) = host_tier::allocate(&checked, api.clock)?;
+    if let Some(facts) = facts {
+        api.has_tier(facts);
+        stopwatch.lap(StartupPhase::HostPools);
+    }
+    api.life.advance(Phase::Loading);
+    let Checked { source, tokenizer, resolved, .. } = checked;
+    let runner = source.load(&resolved)?;
     let spec = runner.spec().clone();
     gauges::record_kernels(&api.registry, &spec.kernels);
     for used in &spec.kernels {
@@ -53,7 +65,7 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, Start
         );
     }
     stopwatch.lap(StartupPhase::Load);
-    let mut prepared = engine::prepare(config(&resolved, api), runner, None)?;
+    let mut prepared = engine::prepare(config(&resolved, api.nonce()), runner, host)?;
     stopwatch.lap(StartupPhase::Pools);
     api.life.advance(Phase::Warming);
     let rate = warm_up(&mut prepared, api.clock)?;
@@ -81,7 +93,8 @@ fn warm_up(prepared: &mut Prepared, mut clock: Clock) -> Result<f64, PrepareErro
     prepared.warm_up(&mut clock)
 }
 
-fn config(resolved: &Resolved, api: &Api) -> EngineConfig {
+/// The bounds of the engine; `seed` starts the randomness of requests that bring none.
+pub(super) fn config(resolved: &Resolved, seed: u64) -> EngineConfig {
     let load = &resolved.settings.load;
     EngineConfig {
         max_running: load.max_running_requests,
@@ -90,14 +103,14 @@ fn config(resolved: &Resolved, api: &Api) -> EngineConfig {
         pool_pages: resolved.pools.iter().map(|pool| pool.pages).collect(),
         max_submissions: load.max_queued_requests.max(SUBMISSIONS_MIN),
         prefix_cache: load.prefix_cache == PrefixCache::On,
-        host: None,
+        host: resolved.hierarchy.as_ref().map(host_tier::engine_tier),
         retention: retention(resolved.retention),
         hit_curve: resolved.curve.map(|curve| HitCurveConfig {
             ratios: candidates(resolved),
             max_pages: curve.max_pages,
         }),
         scheduling: resolved.settings.order.scheduling(),
-        seed: api.nonce(),
+        seed,
     }
 }
 

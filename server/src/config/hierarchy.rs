@@ -16,6 +16,7 @@ use crate::cli::{
 };
 use crate::source::Facts;
 
+pub(crate) use self::verdicts::of_ratio;
 use self::verdicts::{impossible, judge, refused_size, target};
 
 /// The ratio where nothing says how large the tier is.
@@ -55,7 +56,7 @@ impl HierarchyPlan {
 }
 
 /// The one flag that says how large the tier is, as the user gave it.
-pub(super) fn wanted(cache: &CacheSettings) -> (&'static str, String) {
+pub(crate) fn wanted(cache: &CacheSettings) -> (&'static str, String) {
     let size = cache.hicache_size.filter(|size| size.0 > 0);
     match (cache.hicache_budget, size, cache.hicache_ratio) {
         (Some(budget), _, _) => ("--hicache-budget", budget.to_string()),

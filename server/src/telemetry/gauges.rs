@@ -1,6 +1,7 @@
 //! Gauges that are read, not counted: set from one snapshot right before a page is rendered, so
 //! that none of them can freeze at an old value.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,7 +18,9 @@ use types::{Clock, Time};
 
 use super::curve::{CurveGauges, record_costs};
 use super::pools::{self, PoolGauges};
+use crate::cli::spelled;
 use crate::config::Resolved;
+use crate::host_tier::Facts;
 use crate::lifecycle::Phase;
 
 /// Handles of one queue.
@@ -79,6 +82,8 @@ pub struct Snapshot {
     pub engine: Option<EngineSnapshot>,
     /// The hit-ratio curve, where one is drawn and the engine runs.
     pub curve: Option<CurveSnapshot>,
+    /// The host tier, once its memory is there.
+    pub tier: Option<Arc<Facts>>,
 }
 
 impl Gauges {
@@ -113,7 +118,7 @@ impl Gauges {
     /// Sets them all.
     pub fn set(&self, snapshot: &Snapshot) {
         let state = match snapshot.phase {
-            Phase::Loading => EngineState::Loading,
+            Phase::HostPools | Phase::Loading => EngineState::Loading,
             Phase::Warming => EngineState::Warming,
             Phase::Ready => EngineState::Ready,
             Phase::Draining => EngineState::Draining,
@@ -164,13 +169,15 @@ impl Gauges {
 
 /// The info metrics that are constants of the configuration.
 fn record_config(registry: &Registry, resolved: &Resolved) {
+    let tier = resolved.hierarchy.as_ref();
+    let mode = tier.map_or_else(|| "none".to_owned(), |tier| spelled(tier.policy));
     let page_tokens = || PageTokens::new(resolved.page_tokens.to_string());
     let config = (
         TpSize::new(resolved.tp_size.to_string()),
         DpSize::new("1"),
         KvDtype::new("f32"),
         page_tokens(),
-        HicacheMode::new("none"),
+        HicacheMode::new(mode),
         TransferBackend::new("none"),
     );
     registry.gauge(catalog::CONFIG_INFO, config).set(1.0);

@@ -152,16 +152,21 @@ fn what_fits(flag: &str, plan: &HostTierPlan) -> String {
             );
         }
     };
+    let total = decimal((plan.unit_bytes as f64 * ratio) as u64);
+    format!("{}, the largest that fits ({total}){limit}", of_ratio(flag, plan, ratio))
+}
+
+/// What to give `flag`, one of those that say how large the tier is, for a tier of `ratio`.
+pub(crate) fn of_ratio(flag: &str, plan: &HostTierPlan, ratio: f64) -> String {
     let total = (plan.unit_bytes as f64 * ratio) as u64;
-    let value = match flag {
+    match flag {
         "--hicache-budget" => format!("--hicache-budget {}MB", total / 1_000_000),
         "--hicache-size" => {
             let ranks: usize = plan.nodes.iter().map(|node| node.ranks.len()).sum();
             format!("--hicache-size {}", (total / ranks.max(1) as u64 / 1_000_000) as f64 / 1000.0)
         }
         _ => format!("--hicache-ratio {}", Ratio(ratio)),
-    };
-    format!("{value}, the largest that fits ({}){limit}", decimal(total))
+    }
 }
 
 /// Whether what is wanted in the end can be had.

@@ -30,6 +30,7 @@ pub(super) fn engine_tier(tier: &HierarchyPlan) -> HostTier {
             WritePolicy::WriteBack => engine::WritePolicy::WriteBack,
         },
         load_back_threshold: tier.load_back_threshold,
+        storage: false,
     }
 }
 

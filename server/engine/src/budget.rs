@@ -91,17 +91,20 @@ impl PageReserve {
 
     /// Would every pool have room for all of `request`'s present tokens beside the reserve, if the
     /// requests behind `gain` were gone? Pages that are only cached count as free: `request` takes
-    /// those that are its own, and others make room.
+    /// those that are its own, and others make room. With `copied`, so do those that only copies
+    /// hold.
     pub(crate) fn leaves_room_for(
         &self,
         request: &Request,
         gain: &PageGain,
         pools: &PoolSet,
+        copied: bool,
     ) -> bool {
         self.pages.iter().zip(pools.specs()).zip(0..).all(|((reserved, spec), index)| {
             let gained = gain.pages.get(usize::from(index)).copied().unwrap_or(0);
+            let copying = if copied { pools.copying(PoolId(index)) } else { 0 };
             let wanted = spec.pages_at_most(request.tokens.len(), self.chunk);
-            reserved + wanted <= pools.available(PoolId(index)) + gained
+            reserved + wanted <= pools.available(PoolId(index)) + copying + gained
         })
     }
 

@@ -3,15 +3,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use memory_pool::LoadGate;
 use model::{RunError, Sampled};
-use types::Time;
+use types::{PoolId, Time};
 
 use crate::event::AbortReason;
+use crate::host::Host;
 use crate::output::{Abort, Outcome, RequestEnd, RequestError, Sink, Stage, TokenEvent, Verdict};
 use crate::request::{SinkPanicked, ask};
 use crate::scheduler::Row;
 use crate::stats::{
-    EngineState, FirstToken, LoopStage, QueueExit, RetractedSnapshot, StepPhase, StepStats,
+    CopyWaits, EngineState, FirstToken, LoopStage, QueueExit, RetractedSnapshot, StepPhase,
+    StepStats,
 };
 use crate::step::{Core, Life};
 
@@ -170,6 +173,8 @@ impl Core {
         let phase = self.phase();
         let ran = phase != StepPhase::Idle;
         let stages = self.clock.report();
+        let waits = self.host.as_mut().map(Host::take_waits).unwrap_or_default();
+        let loads = self.plan.batch.loads.as_ref().map(LoadGate::waited).unwrap_or_default();
         self.observer.on_step(&StepStats {
             now,
             phase,
@@ -184,6 +189,7 @@ impl Core {
             recomputed_tokens: self.report.recomputed_tokens,
             generated_tokens: self.report.generated_tokens,
             preemptions: self.plan.preemptions,
+            copy_waits: CopyWaits { loads, held: self.plan.held, ..waits },
             first_tokens: &self.report.first_tokens,
             inter_token: &self.report.inter_token,
             queue_exits: &self.report.queue_exits,
@@ -240,9 +246,8 @@ impl Core {
         }
         if let Some(host) = &self.host {
             host.stats_into(&mut snapshot.copies);
-            let stats = self.scheduler.pools.host_stats().into_iter().flatten();
-            for (pool, stats) in snapshot.pools.iter_mut().zip(stats) {
-                pool.host = Some(stats);
+            for (pool, id) in snapshot.pools.iter_mut().zip((0..).map(PoolId)) {
+                pool.host = self.scheduler.pools.host_stats_of(id);
             }
         }
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use memory_pool::{CopyDone, CopyEngine, CopyPage, CopyStats, Direction, Full, LoadGate};
+use memory_pool::{
+    CopyDone, CopyEngine, CopyPage, CopyStats, CopyWaker, Direction, Full, LoadGate,
+};
 
 /// Carries out copies in the order in which they are submitted, each direction for itself at
 /// least. None of it blocks but [`wait`](Self::wait).
@@ -21,6 +23,9 @@ pub(crate) trait Copier: Send {
 
     /// Blocks until the copy `id` has ended.
     fn wait(&mut self, id: u64);
+
+    /// From now on `waker` is called when a copy has ended that nobody waits for.
+    fn wake_with(&mut self, waker: CopyWaker);
 
     /// What was copied so far.
     fn stats_into(&self, stats: &mut CopyStats);
@@ -41,6 +46,10 @@ impl Copier for CopyEngine {
 
     fn wait(&mut self, id: u64) {
         Self::wait(self, id);
+    }
+
+    fn wake_with(&mut self, waker: CopyWaker) {
+        Self::wake_with(self, waker);
     }
 
     fn stats_into(&self, stats: &mut CopyStats) {
@@ -70,6 +79,9 @@ impl Copier for NoBytes {
     }
 
     fn wait(&mut self, _id: u64) {}
+
+    /// Copies end while they are submitted, so nobody ever sleeps for one.
+    fn wake_with(&mut self, _waker: CopyWaker) {}
 
     fn stats_into(&self, _stats: &mut CopyStats) {}
 }

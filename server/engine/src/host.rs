@@ -2,24 +2,34 @@
 //!
 //! The page tables order copies, a [`Copier`] carries them out. A step waits for two things only:
 //! for copies whose device pages are somebody else's already (write-back), and, layer by layer at
-//! its gate, for loads. Never for a backup: where too many run, new ones are dropped.
+//! its gate, for loads. Never for a backup: where too many run, or one does not end, new ones are
+//! dropped.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use kv_cache::{CopyEnd, CopyOrder, Direction, PoolSet};
-use memory_pool::{CopyDone, CopyPage, CopyStats, Full, LoadGate};
+use memory_pool::{CopyDone, CopyPage, CopyStats, CopyWaker, Full, LoadGate};
+use types::Time;
 
 use crate::copier::Copier;
+use crate::stats::CopyWaits;
+use crate::time::TimeSource;
 
 /// Backups that may run at once; more are dropped, and their pages are backed up when they are
 /// used again.
 pub(crate) const BACKUPS_MAX: usize = 64;
+
+/// A copy that has not ended for so long is late: nobody counts on its pages any more, and no new
+/// backup is begun behind it.
+pub(crate) const LATE: Duration = Duration::from_secs(1);
 
 /// A copy that the page tables wait for.
 #[derive(Debug)]
 struct Running {
     id: u64,
     direction: Direction,
+    since: Time,
     end: Option<CopyEnd>,
 }
 
@@ -30,6 +40,10 @@ pub(crate) struct Host {
     running: VecDeque<Running>,
     /// Backups among those that have not ended.
     backups: usize,
+    /// Ends that the page tables were told of.
+    told: u64,
+    /// Waits since somebody last asked.
+    waits: CopyWaits,
     /// Scratch.
     orders: Vec<CopyOrder>,
     urgent: Vec<u64>,
@@ -37,15 +51,35 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(copier: Box<dyn Copier>) -> Self {
+    /// `waker` is called when a copy has ended that no step waits for.
+    pub(crate) fn new(mut copier: Box<dyn Copier>, waker: CopyWaker) -> Self {
+        copier.wake_with(waker);
         Self {
             copier,
             running: VecDeque::new(),
             backups: 0,
+            told: 0,
+            waits: CopyWaits::default(),
             orders: Vec::new(),
             urgent: Vec::new(),
             done: Vec::new(),
         }
+    }
+
+    /// Whether a copy runs for longer than copies should.
+    pub(crate) fn is_late(&self, now: Time) -> bool {
+        let mut open = self.running.iter().filter(|copy| copy.end.is_none());
+        open.next().is_some_and(|oldest| now.since(oldest.since) > LATE)
+    }
+
+    /// How often pages were let go of because a copy had ended.
+    pub(crate) const fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// What steps waited for since the last call.
+    pub(crate) fn take_waits(&mut self) -> CopyWaits {
+        std::mem::take(&mut self.waits)
     }
 
     /// Before a step is planned: tells the page tables which copies have ended.
@@ -74,18 +108,31 @@ impl Host {
     ///
     /// # Errors
     /// As [`settle`](Self::settle).
-    pub(crate) fn begin(&mut self, pools: &PoolSet) -> Result<Option<LoadGate>, String> {
+    pub(crate) fn begin(
+        &mut self,
+        pools: &PoolSet,
+        now: Time,
+        time: &mut dyn TimeSource,
+    ) -> Result<Option<LoadGate>, String> {
         pools.take_copies(&mut self.orders);
         if !self.orders.is_empty() {
             let mut orders = std::mem::take(&mut self.orders);
-            let mut dropping = false;
+            let mut dropping = self.is_late(now);
             for order in orders.drain(..) {
-                self.submit(order, &mut dropping, pools)?;
+                self.running.push_back(Running {
+                    id: order.id,
+                    direction: order.direction,
+                    since: now,
+                    end: None,
+                });
+                self.submit(order, &mut dropping, pools, time)?;
             }
             self.orders = orders;
-            for id in self.urgent.drain(..) {
-                self.copier.wait(id);
+            let mut urgent = std::mem::take(&mut self.urgent);
+            for id in urgent.drain(..) {
+                self.wait(id, time);
             }
+            self.urgent = urgent;
             self.settle(pools)?;
         }
         Ok(self.copier.gate())
@@ -96,9 +143,9 @@ impl Host {
         order: CopyOrder,
         dropping: &mut bool,
         pools: &PoolSet,
+        time: &mut dyn TimeSource,
     ) -> Result<(), String> {
         let CopyOrder { id, direction, pages, urgent } = order;
-        self.running.push_back(Running { id, direction, end: None });
         let page = |(pool, device, host)| CopyPage { pool, device, host };
         let mut pages: Vec<_> = pages.into_iter().map(page).collect();
         let (way, may_drop) = match direction {
@@ -122,7 +169,7 @@ impl Host {
             let mut before = self.running.iter().filter(|copy| copy.end.is_none());
             let oldest = before.next().map(|copy| copy.id).filter(|oldest| *oldest != id);
             let oldest = oldest.ok_or("the queue of copies has no room for one")?;
-            self.copier.wait(oldest);
+            self.wait(oldest, time);
             self.settle(pools)?;
             pages = back;
         }
@@ -132,6 +179,13 @@ impl Host {
         Ok(())
     }
 
+    fn wait(&mut self, id: u64, time: &mut dyn TimeSource) {
+        let start = time.now();
+        self.copier.wait(id);
+        self.waits.urgent += 1;
+        self.waits.urgent_time += time.now().since(start);
+    }
+
     fn note(&mut self, id: u64, end: CopyEnd) {
         let mut running = self.running.iter_mut();
         let copy = running.find(|copy| copy.id == id).expect("only what runs ends");
@@ -139,14 +193,17 @@ impl Host {
         self.backups -= usize::from(copy.direction == Direction::Backup);
     }
 
-    /// Tells the page tables of ends, each direction in order.
+    /// Tells the page tables of ends, each direction in order; of those that were never begun at
+    /// once: behind a dropped backup all are dropped that were ordered with it.
     fn tell(&mut self, pools: &PoolSet) {
         let mut open = [false; 2];
+        let told = &mut self.told;
         self.running.retain(|copy| {
             let held = &mut open[usize::from(copy.direction == Direction::Load)];
             match copy.end {
-                Some(end) if !*held => {
+                Some(end) if !*held || end == CopyEnd::Dropped => {
                     pools.finish_copy(copy.id, end);
+                    *told += 1;
                     false
                 }
                 Some(_) | None => {

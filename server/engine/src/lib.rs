@@ -69,9 +69,9 @@ pub use output::{
 };
 pub use prepare::{PrepareError, Prepared, prepare};
 pub use stats::{
-    EngineSnapshot, EngineState, FirstToken, LoopStage, Observer, PoolSnapshot, PreemptReason,
-    Preemptions, Queue, QueueExit, QueueExitCause, RetractedSnapshot, StageTimes, StepPhase,
-    StepStats,
+    CopyWaits, EngineSnapshot, EngineState, FirstToken, LoopStage, Observer, PoolSnapshot,
+    PreemptReason, Preemptions, Queue, QueueExit, QueueExitCause, RetractedSnapshot, StageTimes,
+    StepPhase, StepStats,
 };
 pub use submission::Submission;
 pub use time::TimeSource;

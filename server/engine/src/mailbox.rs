@@ -21,6 +21,8 @@ struct State {
     submissions: usize,
     /// Requests that were accepted and have not ended; `true` once an abort was sent.
     live: HashMap<RequestId, bool>,
+    /// Something else than an event has happened since the engine last looked.
+    nudged: bool,
     /// Set when the engine takes nothing any more.
     closed: Option<SubmitError>,
 }
@@ -60,8 +62,13 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) fn new(capacity: usize) -> Self {
-        let state =
-            State { events: Vec::new(), submissions: 0, live: HashMap::new(), closed: None };
+        let state = State {
+            events: Vec::new(),
+            submissions: 0,
+            live: HashMap::new(),
+            nudged: false,
+            closed: None,
+        };
         Self { capacity, state: Mutex::new(state), wake: Condvar::new() }
     }
 
@@ -115,6 +122,7 @@ impl Mailbox {
         debug_assert!(inbox.is_empty());
         let mut state = self.lock();
         state.submissions = 0;
+        state.nudged = false;
         std::mem::swap(&mut state.events, inbox);
     }
 
@@ -134,10 +142,16 @@ impl Mailbox {
         std::mem::take(&mut state.events)
     }
 
-    /// Blocks until something has come in, at most `timeout`.
+    /// Wakes the engine, now or when it next goes to sleep, to look at something else than events.
+    pub(crate) fn nudge(&self) {
+        self.lock().nudged = true;
+        self.wake.notify_one();
+    }
+
+    /// Blocks until something has come in or somebody nudges, at most `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) {
         let state = self.lock();
-        let empty = |state: &mut State| state.events.is_empty();
+        let empty = |state: &mut State| state.events.is_empty() && !state.nudged;
         drop(self.wake.wait_timeout_while(state, timeout, empty));
     }
 

@@ -80,12 +80,14 @@ pub(crate) struct Need<'a> {
     pub(crate) row: bool,
     pub(crate) reserve: &'a PageReserve,
     pub(crate) pools: &'a PoolSet,
+    /// Whether pages that are being copied are room, too.
+    pub(crate) copied: bool,
 }
 
 impl Need<'_> {
     fn is_met(&self, head: &Request, victims: usize, rows: usize, gain: &PageGain) -> bool {
         victims >= self.slots
             && (!self.row || rows > 0)
-            && self.reserve.leaves_room_for(head, gain, self.pools)
+            && self.reserve.leaves_room_for(head, gain, self.pools, self.copied)
     }
 }

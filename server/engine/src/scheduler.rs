@@ -6,6 +6,10 @@
 //! page takes it from the worst running one, never from a better one. So the best running request
 //! always progresses, and since ranks never change, nobody takes turns at retracting each other.
 //!
+//! With a host tier, pages of one that has ended or was retracted may have to be copied before they
+//! can be had. Where those that are being copied are enough, nobody is retracted: whoever lacks
+//! them stands still, and no worse one takes a page before.
+//!
 //! Pure: no clock, no model, no sink.
 
 use std::collections::HashMap;
@@ -53,6 +57,8 @@ pub(crate) struct StepPlan {
     pub(crate) rows: Vec<Row>,
     pub(crate) batch: Batch,
     pub(crate) preemptions: Preemptions,
+    /// Requests that stand still until pages are copied.
+    pub(crate) held: u64,
     /// Prompt tokens taken from the cache for the first time.
     pub(crate) cached: Taken,
     /// Requests that were evicted before they could start; they have ended.
@@ -65,6 +71,7 @@ impl StepPlan {
     fn clear(&mut self) {
         self.drop_rows();
         self.preemptions = Preemptions::default();
+        self.held = 0;
         self.cached = Taken::default();
     }
 
@@ -100,6 +107,8 @@ pub(crate) struct Scheduler {
     deadlines: Deadlines,
     reserve: PageReserve,
     preemptor: Preemptor,
+    /// Whether pages that are being copied are worth waiting for.
+    pub(crate) patient: bool,
     /// The pages that this step's chunks compute.
     claims: Claims,
     /// Scratch: the running requests at the start of a step.
@@ -123,6 +132,7 @@ impl Scheduler {
             deadlines: Deadlines::new(limits.scheduling.request_timeout),
             reserve: PageReserve::new(limits.prefill_chunk),
             preemptor: Preemptor::new(limits.scheduling.preemption_threshold),
+            patient: false,
             order: Vec::new(),
         }
     }
@@ -223,6 +233,10 @@ impl Scheduler {
         let Some(request) = self.running.get_mut(rank) else { return };
         let decodes = request.is_decoding();
         if !decodes {
+            // It would take pages that a better one waits for.
+            if step.plan.held > 0 {
+                return;
+            }
             self.reserve.remove(request, &self.pools);
             step.plan.cached += request.take_cached();
             self.reserve.add(request, &self.pools);
@@ -241,18 +255,30 @@ impl Scheduler {
     }
 
     /// Grows the pages of `rank` by `len` tokens, at the cost of worse requests. `false`: there is
-    /// no worse one left, so it keeps what it has and waits for a better one to end.
+    /// no worse one left, or pages are being copied, so it keeps what it has and waits for a better
+    /// one to end, or for those.
     fn make_room(&mut self, rank: Rank, len: usize, step: &mut Step<'_>) -> bool {
         loop {
             let request = self.running.get_mut(rank).expect("it is running");
+            let tokens = request.computed() + len;
+            if step.plan.held > 0 && lacks(request, tokens, &self.pools).any(|(_, pages)| pages > 0)
+            {
+                return false;
+            }
             self.reserve.remove(request, &self.pools);
-            let grown = request.table.grow_to(request.computed() + len).is_ok();
+            let grown = request.table.grow_to(tokens).is_ok();
             self.reserve.add(request, &self.pools);
             if grown {
                 return true;
             }
             // Pages are short: whoever came in now would only be the next to go.
             step.open = false;
+            let comes =
+                |(pool, pages)| pages <= self.pools.available(pool) + self.pools.copying(pool);
+            if self.patient && lacks(request, tokens, &self.pools).all(comes) {
+                step.plan.held += 1;
+                return false;
+            }
             match self.running.worst_rank() {
                 Some(victim) if victim != rank => {
                     self.retract(victim, PreemptReason::KvPressure, step);
@@ -331,6 +357,7 @@ impl Scheduler {
             row: step.budget.is_spent(),
             reserve: &self.reserve,
             pools: &self.pools,
+            copied: self.patient,
         };
         let found =
             step.budget.may_score(head) && preemptor.choose(head, &need, &self.running, before);
@@ -340,7 +367,10 @@ impl Scheduler {
             }
         }
         self.preemptor = preemptor;
-        found
+        let ready = found && self.has_place_for(self.queued(queue, rank), step);
+        // What it gets is still being copied.
+        step.plan.held += u64::from(found && !ready);
+        ready
     }
 
     /// Starts or resumes a request that has a place; ends it where a better one evicted it.
@@ -393,6 +423,18 @@ impl Scheduler {
             batch.push(tokens, start, row.logits_rows, lists);
         }
     }
+}
+
+/// The pages, per pool, that `request` has to take before it covers `tokens` tokens.
+fn lacks(
+    request: &Request,
+    tokens: usize,
+    pools: &PoolSet,
+) -> impl Iterator<Item = (PoolId, usize)> {
+    (0..).map(PoolId).zip(pools.specs()).map(move |(pool, spec)| {
+        let (first, held) = request.table.pages(pool);
+        (pool, spec.pages_for(tokens).saturating_sub(first + held.len()))
+    })
 }
 
 /// What one call of [`Scheduler::schedule`] hands around.

@@ -26,7 +26,7 @@ pub struct StepStats<'a> {
     pub phase: StepPhase,
     /// From the first event drained to the last token committed; zero when idle.
     pub duration: Duration,
-    /// Of which in the model's forward pass.
+    /// Of which in the model's forward pass, waits for copies included.
     pub busy: Duration,
     /// Requests in the batch.
     pub requests: usize,
@@ -49,6 +49,8 @@ pub struct StepStats<'a> {
     pub generated_tokens: u64,
     /// Requests retracted, by reason.
     pub preemptions: Preemptions,
+    /// What was lost to copies between the tiers.
+    pub copy_waits: CopyWaits,
     /// Requests whose first token came.
     pub first_tokens: &'a [FirstToken],
     /// Gaps between this turn's tokens and the ones before them, of the same requests.
@@ -57,6 +59,21 @@ pub struct StepStats<'a> {
     pub queue_exits: &'a [QueueExit],
     /// Time by stage since the last turn's report; over all turns they add up to elapsed time.
     pub stages: &'a StageTimes,
+}
+
+/// What one turn lost to copies between the tiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CopyWaits {
+    /// Time in which the forward pass waited for loads, layer by layer; part of `busy`. Where ranks
+    /// wait beside each other, that of the rank that waited longest.
+    pub loads: Duration,
+    /// Copies that had to end before the forward pass could begin: of pages that are somebody
+    /// else's already, or because the queue had no room for a load.
+    pub urgent: u64,
+    /// Time spent on those; part of `busy`.
+    pub urgent_time: Duration,
+    /// Requests that stood still because pages that they need are being copied.
+    pub held: u64,
 }
 
 /// What a turn ran.

@@ -65,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) clock: StageClock,
     seed: u64,
     inbox: Vec<Event>,
+    /// The last turn ran nothing, and the next one would not either.
+    idle: bool,
     /// Scratch: who was evicted.
     evicted: Vec<Rank>,
     queue_timeout: Option<Duration>,
@@ -108,6 +110,10 @@ impl Core {
             scored_tokens: rows_per_step(runner.spec().vocab),
             scheduling: config.scheduling,
         };
+        let host = copier.map(|copier| {
+            let mailbox = Arc::clone(&mailbox);
+            Host::new(copier, Arc::new(move || mailbox.nudge()))
+        });
         let core = Self {
             scheduler: Scheduler::new(limits, pools),
             plan: StepPlan::default(),
@@ -119,13 +125,14 @@ impl Core {
             shared,
             life: Life::Ready,
             runner,
-            host: copier.map(Host::new),
+            host,
             logits: Logits::new(),
             scorer: Scorer::default(),
             time,
             clock: StageClock::new(now),
             seed: config.seed,
             inbox: Vec::new(),
+            idle: false,
             evicted: Vec::new(),
             queue_timeout: config.scheduling.queue_timeout,
         };
@@ -136,10 +143,11 @@ impl Core {
         matches!(self.life, Life::Draining(_))
     }
 
-    /// Sleeps until there is something to do, at most `nap`; returns at once when there is.
+    /// Sleeps until there is something to do, at most `nap`; returns at once when there is. Where
+    /// requests wait for pages that are being copied, the end of a copy is something to do.
     pub(crate) fn rest(&mut self, nap: Duration) {
         self.mark(LoopStage::Observe);
-        if self.scheduler.is_empty() {
+        if self.scheduler.is_empty() || self.idle {
             self.mailbox.wait(nap);
         }
     }
@@ -150,6 +158,7 @@ impl Core {
         let started = self.clock.last();
         self.drain_events();
         let settled = self.settle_copies();
+        let told = self.host.as_ref().map(Host::told);
         self.mark(LoopStage::Events);
         self.schedule();
         if !self.report.queue_exits.is_empty() {
@@ -165,9 +174,12 @@ impl Core {
         self.stop_when_drained();
         self.mark(LoopStage::Commit);
         self.observe(started, busy);
+        let idle = self.plan.rows.is_empty();
+        // A copy that has ended since may have freed what they wait for.
+        self.idle = idle && told == self.host.as_ref().map(Host::told);
         match self.life {
             Life::Stopped | Life::Failed(_) => Turn::Ended,
-            Life::Ready | Life::Draining(_) if self.plan.rows.is_empty() => Turn::Idle,
+            Life::Ready | Life::Draining(_) if idle => Turn::Idle,
             Life::Ready | Life::Draining(_) => Turn::Worked,
         }
     }
@@ -223,12 +235,14 @@ impl Core {
     /// Begins the copies that the planned step has ordered; the step waits for its loads.
     fn begin_copies(&mut self) -> Result<(), String> {
         let Some(host) = &mut self.host else { return Ok(()) };
-        self.plan.batch.loads = host.begin(&self.scheduler.pools)?;
+        let now = self.clock.last();
+        self.plan.batch.loads = host.begin(&self.scheduler.pools, now, &mut *self.time)?;
         Ok(())
     }
 
     fn schedule(&mut self) {
         let now = self.clock.last();
+        self.scheduler.patient = self.host.as_ref().is_some_and(|host| !host.is_late(now));
         self.scheduler.schedule(now, &mut self.plan, &mut self.report.queue_exits);
         while let Some((request, refusal)) = self.plan.refused.pop() {
             self.end_request(request, |_| Outcome::Rejected(refusal));

@@ -44,6 +44,8 @@ enum Action {
         direction: Direction,
         end: CopyEnd,
     },
+    /// The last so many backups are not begun, whatever runs before them.
+    Drop(usize),
     /// All of them do.
     Settle,
     Flush,
@@ -66,6 +68,7 @@ fn action() -> impl Strategy<Value = Action> {
         6 => pick.prop_map(|pick| Action::Close { pick }),
         6 => end.prop_map(|end| Action::End { direction: Direction::Backup, end }),
         4 => Just(Action::End { direction: Direction::Load, end: CopyEnd::Done }),
+        1 => (1..4_usize).prop_map(Action::Drop),
         2 => Just(Action::Settle),
         1 => prop::bool::weighted(0.1).prop_map(|flush| if flush {
             Action::Flush
@@ -146,6 +149,15 @@ impl World {
             }
             Action::Close { pick } if count > 0 => drop(self.requests.swap_remove(pick % count)),
             Action::End { direction, end } => self.end(*direction, *end)?,
+            Action::Drop(count) => {
+                let backups = self.running.iter().rev();
+                let backups = backups.filter(|order| order.direction == Direction::Backup);
+                let ids: Vec<_> = backups.take(*count).map(|order| order.id).collect();
+                self.running.retain(|order| !ids.contains(&order.id));
+                for id in ids.into_iter().rev() {
+                    self.set.finish_copy(id, CopyEnd::Dropped);
+                }
+            }
             Action::Settle => self.settle()?,
             Action::Flush => self.set.flush(),
             Action::Compute { .. }

@@ -246,7 +246,7 @@ impl State {
         }
     }
 
-    /// Pages that only the table of `shared` and `list` holds.
+    /// Pages that only the table of `shared` and `list` holds, copies aside.
     pub(crate) fn exclusive(&self, pool: usize, shared: &Shared, list: &PoolPages) -> usize {
         // A window may have passed pages that were never published.
         let own = list.end().saturating_sub(shared.published.max(list.first));
@@ -257,9 +257,13 @@ impl State {
             let mut node = shared.node;
             let mut pages = 0;
             // Locks grow towards the root.
-            while node.is_some() && self.tree.nodes[node].locks == 1 {
-                pages += self.tree.nodes[node].len();
-                node = self.tree.nodes[node].parent;
+            while node.is_some() {
+                let found = &self.tree.nodes[node];
+                if found.locks != found.copies + 1 {
+                    break;
+                }
+                pages += found.len();
+                node = found.parent;
             }
             pages
         };

@@ -177,7 +177,7 @@ impl PoolSet {
     }
 
     /// The order `id` was carried out, or not. Orders of one direction end in the order in which
-    /// they were given.
+    /// they were given, but for the last ones: they may be dropped, oldest first, while others run.
     ///
     /// # Panics
     /// When no order with this id is being carried out.

@@ -251,7 +251,8 @@ impl PageTable {
         state.release(&mut self.shared, &mut self.lists);
     }
 
-    /// Pages of `pool` that would be available if this table alone let go of what it holds.
+    /// Pages of `pool` that would be available if this table alone let go of what it holds, and all
+    /// copies had ended.
     ///
     /// # Panics
     /// When the model has no such pool.

@@ -12,7 +12,7 @@ mod tests;
 mod worker;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -107,6 +107,9 @@ pub struct CopyStep {
 /// Called on copy threads before each step. It may wait, and a panic makes the copy fail.
 pub type CopyHook = Arc<dyn Fn(CopyStep) + Send + Sync>;
 
+/// Called on copy threads after each copy that has ended; must not block.
+pub type CopyWaker = Arc<dyn Fn() + Send + Sync>;
+
 /// The threads that copy. Dropping it ends what runs, gives up what is queued, and joins them.
 pub struct CopyEngine {
     shared: Arc<Shared>,
@@ -128,6 +131,7 @@ struct Shared {
     tally: Tally,
     clock: Clock,
     hook: Option<CopyHook>,
+    waker: OnceLock<CopyWaker>,
     state: Mutex<State>,
     /// There is something to do, or it is over.
     work: Condvar,
@@ -252,7 +256,7 @@ impl CopyEngine {
         let failed = state.done.iter().filter(|job| job.outcome().failed.is_some());
         let loads = state.running.iter().chain(failed).filter_map(|job| job.load.clone());
         let loads: Vec<_> = loads.collect();
-        (!loads.is_empty()).then(|| LoadGate::new(loads))
+        (!loads.is_empty()).then(|| LoadGate::new(loads, self.shared.clock))
     }
 
     /// Moves the copies that have ended to `done`, in the order in which they did.
@@ -274,6 +278,12 @@ impl CopyEngine {
         while state.running.iter().any(|job| job.id == id) {
             state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// From now on `waker` is called after each copy that has ended, when [`poll`](Self::poll) has
+    /// it. The first one given stays.
+    pub fn wake_with(&self, waker: CopyWaker) {
+        drop(self.shared.waker.set(waker));
     }
 
     /// What was copied so far.
@@ -341,9 +351,22 @@ impl Shared {
         let tally = Tally::new(devices.len(), device_parts.len());
         let queues = nodes.iter().map(|_| VecDeque::new()).collect();
         let state = Mutex::new(State { queues, ..State::default() });
-        let (work, ended) = (Condvar::new(), Condvar::new());
+        let (work, ended, waker) = (Condvar::new(), Condvar::new(), OnceLock::new());
         let clock = Clock::start();
-        Self { devices, host, device_parts, layers, nodes, tally, clock, hook, state, work, ended }
+        Self {
+            devices,
+            host,
+            device_parts,
+            layers,
+            nodes,
+            tally,
+            clock,
+            hook,
+            waker,
+            state,
+            work,
+            ended,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -12,11 +12,11 @@ mod layout;
 mod mapped;
 
 pub use copy::{
-    CopyBusy, CopyDone, CopyEngine, CopyFailed, CopyHook, CopyPage, CopyStats, CopyStep, Direction,
-    Full, PartCopies,
+    CopyBusy, CopyDone, CopyEngine, CopyFailed, CopyHook, CopyPage, CopyStats, CopyStep, CopyWaker,
+    Direction, Full, PartCopies,
 };
 pub use device::{Compute, DeviceMemory, PoolError};
-pub use gate::{LoadFailed, LoadGate};
+pub use gate::{LoadFailed, LoadGate, Loads};
 pub use host::{
     HostBytes, HostError, HostLayout, HostMemory, HostNote, HostOptions, HugePages, Progress,
     SlabStep,

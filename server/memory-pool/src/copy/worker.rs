@@ -71,6 +71,9 @@ impl Shared {
         }
         drop(state);
         self.ended.notify_all();
+        if let Some(wake) = self.waker.get() {
+            wake();
+        }
     }
 
     fn copy_group(&self, group: &[Arc<Job>], ranks: &[usize]) {

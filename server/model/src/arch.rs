@@ -10,12 +10,14 @@ mod pools;
 mod rope;
 mod share;
 mod tensors;
+mod trace;
 
-pub(crate) use decoder::{Decoder, NoTrace, Packing, Trace};
+pub(crate) use decoder::{Decoder, Packing};
 pub(crate) use pools::specs as pool_specs;
-pub(crate) use share::{Exchange, Peers, Share};
+pub(crate) use share::{Exchange, ModelShare, Peers, Share};
 pub use tensors::TensorsError;
 pub(crate) use tensors::{Naming, check as check_tensors};
+pub(crate) use trace::{NoTrace, Trace};
 
 #[cfg(test)]
 pub(crate) mod convert;

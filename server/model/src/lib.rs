@@ -7,9 +7,9 @@
 
 mod arch;
 mod config;
-mod dense;
 mod fake;
 mod load;
+mod ranks;
 mod runner;
 mod sampler;
 mod weights;
@@ -23,7 +23,7 @@ pub use fake::{FakeOptions, FakeRunner, FakeTiming};
 pub use kernels::KernelPath;
 pub use load::{
     GgufTokenizer, LOADABLE, LoadError, LoadOptions, Loaded, ModelInfo, PageTokensError,
-    TokenizerSource, inspect, load, page_multiple, pools_of, read_config,
+    TokenizerSource, TpError, TpLimits, inspect, load, page_multiple, pools_of, read_config,
 };
 pub use runner::{
     Batch, KernelUse, Logits, ModelRunner, ModelSpec, PageList, PartSpec, PoolSpec, RunError, Slice,

@@ -3,6 +3,7 @@
 //! [`inspect`] reads configuration and headers only; [`load`] also packs the weights.
 
 mod pages;
+mod ranks;
 mod tokenizer;
 
 use std::io::Read;
@@ -12,12 +13,13 @@ use std::sync::Arc;
 use kernels::{KernelError, KernelPath};
 
 pub use self::pages::{PageTokensError, page_multiple, pools_of};
+pub use self::ranks::{TpError, TpLimits};
 pub use self::tokenizer::{GgufTokenizer, TokenizerSource};
 use crate::arch::{
     Decoder, Naming, Packing, Share, TensorsError, check_tensors, deepseek_v4, pool_specs,
 };
 use crate::config::{Architecture, ConfigError, ModelConfig};
-use crate::dense::DenseRunner;
+use crate::ranks::{DeepseekRunner, DenseRunner};
 use crate::runner::{ModelRunner, ModelSpec};
 use crate::weights::{Weights, WeightsError, gguf, safetensors};
 
@@ -203,7 +205,7 @@ pub(crate) fn load_dense(
 pub(crate) fn load_deepseek_v4(
     path: &Path,
     options: LoadOptions,
-) -> Result<deepseek_v4::DeepseekRunner, LoadError> {
+) -> Result<DeepseekRunner, LoadError> {
     Opened::read(path)?.deepseek_v4(path, options)
 }
 
@@ -240,26 +242,20 @@ impl Opened {
         Ok(DenseRunner::new(spec, decoders, options.threads))
     }
 
-    fn deepseek_v4(
-        self,
-        path: &Path,
-        options: LoadOptions,
-    ) -> Result<deepseek_v4::DeepseekRunner, LoadError> {
-        if options.tp_size > 1 {
-            return Err(LoadError::Ranks {
-                path: self.weights.path().to_owned(),
-                ranks: options.tp_size,
-                what: "this architecture runs on one".to_owned(),
-                works: 1,
-            });
-        }
+    fn deepseek_v4(self, path: &Path, options: LoadOptions) -> Result<DeepseekRunner, LoadError> {
+        let ranks = options.tp_size.max(1);
+        self.check_ranks(ranks)?;
         let mut spec = self.spec(path, options.page_tokens)?;
-        let path = options.kernel_path;
-        let model = deepseek_v4::Model::pack(self.config, self.weights, path, &spec.pools)?;
-        spec.weight_bytes = model.weight_bytes();
-        spec.kernels = model.kernels();
-        let threads = kernels::ThreadPool::new(options.threads.max(1));
-        Ok(deepseek_v4::DeepseekRunner::new(spec, model, threads))
+        let weights = Arc::new(self.weights);
+        let pack = |rank| {
+            let (config, weights) = (self.config.clone(), Arc::clone(&weights));
+            let path = options.kernel_path;
+            deepseek_v4::Model::pack(config, weights, path, &spec.pools, (rank, ranks))
+        };
+        let models = (0..ranks).map(pack).collect::<Result<Vec<_>, _>>()?;
+        spec.weight_bytes = models.iter().map(deepseek_v4::Model::weight_bytes).sum();
+        spec.kernels = models[0].kernels();
+        Ok(DeepseekRunner::new(spec, models, options.threads))
     }
 
     fn read(path: &Path) -> Result<Self, LoadError> {
@@ -334,9 +330,23 @@ impl Opened {
         Ok(Self { config, weights, naming, parameters, name, tokenizer, notes })
     }
 
+    /// Whether `ranks` ranks can share the model out, as far as its configuration says.
+    fn check_ranks(&self, ranks: usize) -> Result<(), LoadError> {
+        TpLimits::of(&self.config).check(ranks).map_err(|source| LoadError::Ranks {
+            path: self.weights.path().to_owned(),
+            ranks,
+            what: source.what,
+            works: source.works,
+        })
+    }
+
     /// The shares of `ranks` ranks.
     fn shares(&self, ranks: usize) -> Result<Vec<Share>, LoadError> {
-        let all = |ranks| Share::all(ranks, &self.config, self.naming, &self.weights);
+        let limits = TpLimits::of(&self.config);
+        let all = |ranks| {
+            limits.check(ranks).map_err(|error| error.what)?;
+            Share::all(ranks, &self.config, self.naming, &self.weights)
+        };
         all(ranks).map_err(|what| {
             let works = (1..ranks).rev().find(|ranks| all(*ranks).is_ok()).unwrap_or(1);
             LoadError::Ranks { path: self.weights.path().to_owned(), ranks, what, works }

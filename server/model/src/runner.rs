@@ -348,6 +348,12 @@ pub trait ModelRunner: Send {
     /// Any [`RunError`]; the pages of the batch's slices then hold rubbish.
     fn execute(&mut self, batch: &Batch, logits: &mut Logits) -> Result<(), RunError>;
 
+    /// How long each rank computed in the last [`execute`](Self::execute): without what it waited
+    /// for other ranks and for loads. Empty where that is not measured.
+    fn busy(&self) -> &[Duration] {
+        &[]
+    }
+
     /// The virtual time a step takes, for runners that only pretend to compute.
     fn modelled_time(&self, _batch: &Batch) -> Option<Duration> {
         None

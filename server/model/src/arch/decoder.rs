@@ -17,7 +17,6 @@ use crate::config::ModelConfig;
 use crate::runner::KernelUse;
 use crate::weights::{Entry, Weights};
 
-pub(crate) use forward::{NoTrace, Trace};
 pub(crate) use pack::Packing;
 
 /// The share of one rank of a model, ready to run.
@@ -99,18 +98,6 @@ impl Decoder {
     #[cfg(test)]
     pub(crate) const fn config(&self) -> &ModelConfig {
         &self.config
-    }
-
-    /// Rows of the vocabulary that this rank computes.
-    pub(crate) fn vocab(&self) -> usize {
-        self.head.out_features()
-    }
-
-    /// Prepares for requests of up to `positions` positions, so that no step has to.
-    pub(crate) fn reach(&mut self, positions: usize) {
-        for rotary in &mut self.rotary {
-            rotary.reach(positions);
-        }
     }
 
     /// Bytes of memory that the weights take, the mapped embedding not counted.

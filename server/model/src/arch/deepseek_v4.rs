@@ -15,8 +15,9 @@ mod moe;
 mod pack;
 mod pools;
 mod rope;
-mod runner;
 mod tensors;
+
+use std::sync::Arc;
 
 use kernels::{Activations, Linear};
 
@@ -30,11 +31,17 @@ use crate::runner::KernelUse;
 use crate::weights::{Entry, Weights};
 
 pub(crate) use pools::specs;
-pub(crate) use runner::DeepseekRunner;
 pub(crate) use tensors::{Checked, check as check_tensors};
 
-/// A model ready to run.
+/// The share of one rank of a model, ready to run.
+///
+/// A rank has a part of the heads with their groups of the output projection, a part of the
+/// experts, and a part of the rows of every other large matrix behind which results are joined. The
+/// latent, the compressors and the indexer's matrices are the same on every rank, as are the rows
+/// in its pages; the indexer's scores are shared out. No sum is ever cut, so that any number of
+/// ranks computes the bits of one.
 pub(crate) struct Model {
+    /// The dimensions of the whole model.
     config: ModelConfig,
     v4: DeepseekV4,
     page_tokens: usize,
@@ -43,6 +50,7 @@ pub(crate) struct Model {
     /// The mixing of the streams after the last layer.
     head_mix: Hyper,
     norm: Vec<f32>,
+    /// The rank's rows of the vocabulary.
     head: Box<dyn Linear>,
     /// Of layers without and with compression.
     frequencies: [Frequencies; 2],
@@ -53,7 +61,7 @@ pub(crate) struct Model {
 
 /// Rows are decoded from the mapped file as they are looked up.
 struct Embedding {
-    weights: Weights,
+    weights: Arc<Weights>,
     entry: Entry,
 }
 
@@ -126,27 +134,11 @@ impl Model {
     }
 }
 
-/// Sees the intermediate results of a step, all rows of the batch each time.
-pub(crate) trait Watch {
-    /// Whether what is only of use to a watcher is computed.
-    const ON: bool;
-
-    /// `layer` is the layer that computed `values`, if one did.
-    fn see(&mut self, layer: Option<usize>, point: &'static str, values: &[f32]);
-}
-
-/// Sees nothing and costs nothing.
-pub(crate) struct Blind;
-
-impl Watch for Blind {
-    const ON: bool = false;
-
-    fn see(&mut self, _: Option<usize>, _: &'static str, _: &[f32]) {}
-}
-
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod invariance;
 #[cfg(test)]
 mod quantised;
+#[cfg(test)]
+mod ranks;

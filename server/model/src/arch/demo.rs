@@ -7,8 +7,8 @@ use serde::Deserialize;
 use types::TokenId;
 
 use super::golden::Tables;
-use crate::dense::DenseRunner;
 use crate::load::{LoadOptions, load_dense};
+use crate::ranks::DenseRunner;
 use crate::runner::{Batch, Logits, ModelRunner};
 
 const MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";

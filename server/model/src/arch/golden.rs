@@ -10,8 +10,8 @@ use types::{PageId, TokenId};
 use super::Trace;
 use super::pools::{layout, places};
 use crate::config::RopePairs;
-use crate::dense::DenseRunner;
 use crate::load::{LoadOptions, load_dense};
+use crate::ranks::DenseRunner;
 use crate::runner::{Batch, Logits, ModelRunner, PageList};
 
 /// The recommended bound on any f32 difference.
@@ -154,7 +154,7 @@ fn check_whole(runner: &mut DenseRunner, golden: &Golden, prompt: usize) {
 
 fn check_pool(runner: &mut DenseRunner, golden: &Golden, prompt: usize, length: usize) {
     let tables = Tables::of(runner);
-    let config = runner.config();
+    let config = runner.share(0).config().clone();
     for (layer, place) in places(&config).enumerate() {
         let pages = &tables.0[place.pool];
         let layout = layout(&config, runner.spec().pools[0].page_tokens);
@@ -164,7 +164,7 @@ fn check_pool(runner: &mut DenseRunner, golden: &Golden, prompt: usize, length: 
             for head in 0..layout.kv_heads {
                 for position in 0..length {
                     let page = pages[position / layout.page_tokens];
-                    let page: &[f32] = runner.compute().block(place.pool, page, place.layer);
+                    let page: &[f32] = runner.compute(0).block(place.pool, page, place.layer);
                     let at = start + layout.row(head, position % layout.page_tokens);
                     let row = &page[at..at + layout.head_dim];
                     if part == "k" && config.rope_pairs == RopePairs::Adjacent {

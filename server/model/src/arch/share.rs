@@ -1,18 +1,48 @@
 //! Tensor parallelism: the share of a rank in a model, and the sums that join the shares.
 //!
-//! Ranks decide nothing: every one computes the same batch with the same pages. Heads and the
-//! inner features of the MLP are split, so that each block ends in one partial sum per rank; norms,
-//! the residual stream and the embedding are the same everywhere.
+//! Ranks decide nothing: every one computes the same batch with the same pages. In dense decoders
+//! heads and the inner features of the MLP are split, so that each block ends in one partial sum
+//! per rank; norms, the residual stream and the embedding are the same everywhere.
 
 mod exchange;
 
 use std::ops::Range;
 
-pub(crate) use exchange::{Exchange, Peers};
+pub(crate) use exchange::{Exchange, Left, Peers};
+
+use kernels::ThreadPool;
+use memory_pool::Compute;
 
 use super::tensors::{LayerTensor, Naming};
+use super::trace::Trace;
 use crate::config::ModelConfig;
+use crate::runner::{Batch, Logits, RunError};
 use crate::weights::Weights;
+
+/// A rank's share of a model, ready to run.
+pub(crate) trait ModelShare: Send {
+    /// Rows of the vocabulary that this rank computes.
+    fn vocab(&self) -> usize;
+
+    /// Prepares for requests of up to `positions` positions, so that no step has to.
+    fn reach(&mut self, positions: usize);
+
+    /// Runs a checked batch: fills its pages and leaves the wanted rows of the rank's part of the
+    /// vocabulary in `logits`.
+    ///
+    /// # Errors
+    /// [`RunError::Load`] where rows of an earlier page never came, and whatever made another rank
+    /// give up.
+    fn forward<T: Trace>(
+        &mut self,
+        batch: &Batch,
+        memory: &mut Compute,
+        logits: &mut Logits,
+        threads: &ThreadPool,
+        trace: &mut T,
+        peers: &mut Peers<'_>,
+    ) -> Result<(), RunError>;
+}
 
 /// What one rank has of a dense model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,20 +54,17 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// The shares of `ranks` ranks.
+    /// The shares of `ranks` ranks, which the configuration allows.
     ///
     /// # Errors
-    /// Why the model has no such shares.
+    /// Why the weights have no such shares.
     pub(crate) fn all(
         ranks: usize,
         config: &ModelConfig,
         naming: Naming,
         weights: &Weights,
     ) -> Result<Vec<Self>, String> {
-        let ModelConfig { heads, kv_heads, head_dim, intermediate, .. } = *config;
-        if ranks == 0 || !kv_heads.is_multiple_of(ranks) {
-            return Err(format!("{kv_heads} K/V heads cannot be shared out evenly"));
-        }
+        let ModelConfig { heads, head_dim, intermediate, .. } = *config;
         // A rank's columns of a matrix are whole blocks of its format.
         let block = |tensor| {
             let name = |layer| naming.layer(config.architecture, layer, tensor);
@@ -81,6 +108,7 @@ impl Share {
     }
 }
 
-fn part(count: usize, rank: usize, ranks: usize) -> Range<usize> {
+/// The part of rank `rank` of `count` things, as even as it goes.
+pub(crate) fn part(count: usize, rank: usize, ranks: usize) -> Range<usize> {
     count * rank / ranks..count * (rank + 1) / ranks
 }

@@ -9,22 +9,10 @@ use types::{PoolId, TokenId};
 
 use super::{Decoder, Embedding, Layer, Place, Reading, Rotary, Rows, Scratch};
 use crate::arch::pools;
-use crate::arch::share::Peers;
+use crate::arch::share::{ModelShare, Peers};
+use crate::arch::trace::Trace;
 use crate::config::{Activation, ModelConfig, RopePairs};
 use crate::runner::{Batch, Logits, RunError, Slice};
-
-/// Sees the intermediate results of a step, all rows of the batch each time.
-pub(crate) trait Trace {
-    /// `layer` is the layer that computed `values`, if one did.
-    fn see(&mut self, layer: Option<usize>, point: &'static str, values: &[f32]);
-}
-
-/// Sees nothing and costs nothing.
-pub(crate) struct NoTrace;
-
-impl Trace for NoTrace {
-    fn see(&mut self, _: Option<usize>, _: &'static str, _: &[f32]) {}
-}
 
 /// What a layer needs beside its weights.
 struct Step<'a> {
@@ -41,20 +29,24 @@ struct Step<'a> {
     threads: &'a ThreadPool,
 }
 
-impl Decoder {
-    /// Runs a checked batch: fills its pages and leaves the wanted rows of the rank's part of the
-    /// vocabulary in `logits`.
-    ///
-    /// # Errors
-    /// [`RunError::Load`] where rows of an earlier page never came, and whatever made another rank
-    /// give up.
-    pub(crate) fn forward(
+impl ModelShare for Decoder {
+    fn vocab(&self) -> usize {
+        self.head.out_features()
+    }
+
+    fn reach(&mut self, positions: usize) {
+        for rotary in &mut self.rotary {
+            rotary.reach(positions);
+        }
+    }
+
+    fn forward<T: Trace>(
         &mut self,
         batch: &Batch,
         memory: &mut Compute,
         logits: &mut Logits,
         threads: &ThreadPool,
-        trace: &mut impl Trace,
+        trace: &mut T,
         peers: &mut Peers<'_>,
     ) -> Result<(), RunError> {
         let config = &self.config;
@@ -93,9 +85,7 @@ impl Decoder {
         trace.see(None, "embed", &rows.hidden);
         for (at, layer) in self.layers.iter().enumerate() {
             layer.keys_and_values(&step, rows, memory);
-            if let Some(loads) = &batch.loads {
-                loads.wait(peers.rank(), at)?;
-            }
+            peers.wait(batch.loads.as_ref(), at)?;
             layer.attend(&step, rows, memory);
             peers.add_up(&mut rows.delta, threads)?;
             trace.see(Some(at), "attn_out", &rows.delta);

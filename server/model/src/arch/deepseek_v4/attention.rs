@@ -5,11 +5,12 @@ use kernels::{
 };
 use memory_pool::Compute;
 
-use super::Watch;
 use super::compress::{self, Compressor};
 use super::index::{self, Indexer};
 use super::pools::{HISTORY, Place, WINDOW};
 use super::rope::{Angles, Frequencies};
+use crate::arch::share::Peers;
+use crate::arch::trace::Trace;
 use crate::config::{DeepseekV4, ModelConfig};
 use crate::runner::{Batch, RunError};
 
@@ -19,10 +20,11 @@ pub(super) struct Attention {
     pub(super) query_b: Box<dyn Linear>,
     pub(super) latent: Box<dyn Linear>,
     pub(super) latent_norm: Vec<f32>,
-    /// One per head: a score that takes its share of the softmax and adds nothing.
+    /// One per head of the rank: a score that takes its share of the softmax and adds nothing.
     pub(super) sink: Vec<f32>,
-    /// One per group of heads.
+    /// One per group of heads of the rank.
     pub(super) output_a: Vec<Box<dyn Linear>>,
+    /// The rank's rows.
     pub(super) output_b: Box<dyn Linear>,
     pub(super) compressor: Option<Compressor>,
     pub(super) indexer: Option<Indexer>,
@@ -63,13 +65,13 @@ pub(super) struct Step<'a> {
 
 impl Attention {
     /// Writes this layer's rows and leaves in `delta` what attention adds.
-    pub(super) fn forward<W: Watch>(
+    pub(super) fn forward<T: Trace>(
         &self,
         step: Step<'_>,
         x: &Activations,
         scratch: &mut Scratch,
         memory: &mut Compute,
-        (delta, watch): (&mut Vec<f32>, &mut W),
+        (delta, trace, peers): (&mut Vec<f32>, &mut T, &mut Peers<'_>),
     ) -> Result<(), RunError> {
         let Step { config, threads, .. } = step;
         self.project(step, x, scratch);
@@ -90,9 +92,7 @@ impl Attention {
             indexer.project(inputs, step.angles, &mut scratch.index, threads);
         }
         // From here on, rows of earlier steps are read.
-        if let Some(loads) = &step.batch.loads {
-            loads.wait(0, step.layer)?;
-        }
+        peers.wait(step.batch.loads.as_ref(), step.layer)?;
         self.store_latents(step, &scratch.latent, memory);
         if let (Some(compressor), Some(at)) = (&self.compressor, step.place.entries) {
             compressor.store(compress, &scratch.rows, at, memory, &mut scratch.compress);
@@ -107,19 +107,18 @@ impl Attention {
                 page_tokens: step.page_tokens,
                 threads,
             };
-            indexer.choose(choice, at.rows, memory, &mut scratch.index);
-            if W::ON {
+            indexer.choose(choice, at.rows, memory, &mut scratch.index, peers)?;
+            if T::ON {
                 let shape = (indexer.shape.top, indexer.compressor.ratio);
-                index::shown(step.layer, step.positions, shape, &scratch.index.chosen, watch);
+                index::shown(step.layer, step.positions, shape, &scratch.index.chosen, trace);
             }
         }
         self.attend(step, scratch, memory);
         step.angles.rotate(&mut scratch.attended, config.head_dim, true, threads);
-        self.output(step, scratch, delta);
-        Ok(())
+        self.output(step, scratch, delta, peers)
     }
 
-    /// Queries and latents of all rows.
+    /// Queries of the rank's heads, and latents, of all rows.
     fn project(&self, step: Step<'_>, x: &Activations, scratch: &mut Scratch) {
         let Step { config, threads, angles, .. } = step;
         let (rows, dim, eps) = (x.rows(), config.head_dim, config.rms_eps);
@@ -129,7 +128,7 @@ impl Attention {
         let outputs = [&mut **low, &mut **latent];
         forward_all([&*self.query_a, &*self.latent], x, outputs, threads);
         rms_norm(low, &self.query_norm, eps, low_normed, threads);
-        query.resize(rows * config.heads * dim, 0.0);
+        query.resize(rows * self.sink.len() * dim, 0.0);
         self.query_b.forward(low_normed, query, threads);
         rms_norm_in_place(query, step.ones, eps, threads);
         angles.rotate(query, dim, false, threads);
@@ -150,10 +149,10 @@ impl Attention {
         }
     }
 
-    /// Each head of each row, in the order window, entries.
+    /// Each head of the rank of each row, in the order window, entries.
     fn attend(&self, step: Step<'_>, scratch: &mut Scratch, memory: &Compute) {
         let Step { config, v4, page_tokens, batch, place, .. } = step;
-        let (heads, dim) = (config.heads, config.head_dim);
+        let (heads, dim) = (self.sink.len(), config.head_dim);
         let Scratch { query, attended, index, .. } = scratch;
         attended.resize(query.len(), 0.0);
         let ratio = self.compressor.as_ref().map_or(1, |compressor| compressor.ratio);
@@ -187,28 +186,37 @@ impl Attention {
         });
     }
 
-    /// The output projection, group by group and then together.
-    fn output(&self, step: Step<'_>, scratch: &mut Scratch, delta: &mut Vec<f32>) {
+    /// The output projection: the rank's groups, and from those of all ranks its rows, which are
+    /// joined in their turn.
+    fn output(
+        &self,
+        step: Step<'_>,
+        scratch: &mut Scratch,
+        delta: &mut Vec<f32>,
+        peers: &mut Peers<'_>,
+    ) -> Result<(), RunError> {
         let Step { config, v4, threads, .. } = step;
         let Scratch { attended, group, group_out, joined, .. } = scratch;
-        let (rows, row_len) = (step.positions.len(), config.heads * config.head_dim);
-        let (groups, rank) = (v4.output_groups, v4.output_rank);
-        let width = row_len / groups;
-        let joined_rows = joined.resize(rows, groups * rank);
-        for (number, linear) in self.output_a.iter().enumerate() {
-            let part = group.resize(rows, width);
-            for (to, from) in part.chunks_exact_mut(width).zip(attended.chunks_exact(row_len)) {
-                to.copy_from_slice(&from[number * width..(number + 1) * width]);
+        let (rows, row_len) = (step.positions.len(), self.sink.len() * config.head_dim);
+        let (own, rank) = (self.output_a.len(), v4.output_rank);
+        let (width, whole) = (row_len / own, v4.output_groups * rank);
+        peers.join(rows, [whole], [joined.resize(rows, whole)], |[out]| {
+            for (number, linear) in self.output_a.iter().enumerate() {
+                let part = group.resize(rows, width);
+                for (to, from) in part.chunks_exact_mut(width).zip(attended.chunks_exact(row_len)) {
+                    to.copy_from_slice(&from[number * width..(number + 1) * width]);
+                }
+                group_out.resize(rows * rank, 0.0);
+                linear.forward(group, group_out, threads);
+                let to = out.chunks_exact_mut(own * rank);
+                for (to, from) in to.zip(group_out.chunks_exact(rank)) {
+                    to[number * rank..(number + 1) * rank].copy_from_slice(from);
+                }
             }
-            group_out.resize(rows * rank, 0.0);
-            linear.forward(group, group_out, threads);
-            let to = joined_rows.chunks_exact_mut(groups * rank);
-            for (to, from) in to.zip(group_out.chunks_exact(rank)) {
-                to[number * rank..(number + 1) * rank].copy_from_slice(from);
-            }
-        }
+        })?;
         delta.resize(rows * config.hidden, 0.0);
-        self.output_b.forward(joined, delta, threads);
+        let hidden = config.hidden;
+        peers.join(rows, [hidden], [delta], |[out]| self.output_b.forward(joined, out, threads))
     }
 
     pub(super) fn list_linears<'a>(&'a self, all: &mut Vec<&'a dyn Linear>) {

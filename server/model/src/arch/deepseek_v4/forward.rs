@@ -6,37 +6,44 @@ use types::TokenId;
 
 use super::attention::Step;
 use super::hyper::Shape;
-use super::{Embedding, Model, Scratch, Watch};
+use super::{Embedding, Model, Scratch, moe};
+use crate::arch::share::{ModelShare, Peers};
+use crate::arch::trace::Trace;
 use crate::config::Compression;
 use crate::runner::{Batch, Logits, RunError, Slice};
 
-impl Model {
-    /// Runs a checked batch: fills its pages and leaves the wanted rows in `logits`.
-    ///
-    /// # Errors
-    /// [`RunError::Load`] where rows of an earlier page never came.
-    pub(super) fn forward<W: Watch>(
+impl ModelShare for Model {
+    fn vocab(&self) -> usize {
+        self.head.out_features()
+    }
+
+    fn reach(&mut self, _: usize) {
+        // Angles are those of a step's positions.
+    }
+
+    fn forward<T: Trace>(
         &mut self,
         batch: &Batch,
         memory: &mut Compute,
         logits: &mut Logits,
         threads: &ThreadPool,
-        watch: &mut W,
+        trace: &mut T,
+        peers: &mut Peers<'_>,
     ) -> Result<(), RunError> {
         let shape = self.shape();
         let Self { config, v4, scratch, .. } = self;
         scratch.begin(batch, &self.frequencies);
         self.embedding.look_up(&batch.tokens, shape, &mut scratch.streams);
-        if W::ON {
+        if T::ON {
             let rows = scratch.streams.as_slice().chunks_exact(config.hidden);
             let first: Vec<f32> = rows.step_by(shape.streams).flatten().copied().collect();
-            watch.see(None, "embed", &first);
+            trace.see(None, "embed", &first);
         }
         for (at, layer) in self.layers.iter().enumerate() {
             let Scratch { streams, next, mix, collapsed, normed, delta, .. } = scratch;
             let kind = usize::from(layer.compression != Compression::None);
             layer.attention_mix.before(shape, streams, (mix, collapsed), threads);
-            show_mix(at, ATTENTION, shape, mix, collapsed, watch);
+            show_mix(at, ATTENTION, shape, mix, collapsed, trace);
             rms_norm(collapsed, &layer.attention_norm, config.rms_eps, normed, threads);
             let step = Step {
                 config,
@@ -52,45 +59,48 @@ impl Model {
                 page_tokens: self.page_tokens,
                 threads,
             };
-            let rest = (&mut *delta, &mut *watch);
+            let rest = (&mut *delta, &mut *trace, &mut *peers);
             layer.attention.forward(step, normed, &mut scratch.attention, memory, rest)?;
-            watch.see(Some(at), "attn_out", delta);
+            trace.see(Some(at), "attn_out", delta);
             layer.attention_mix.after(shape, streams, (mix, delta), next, threads);
             std::mem::swap(streams, next);
             layer.mlp_mix.before(shape, streams, (mix, collapsed), threads);
-            show_mix(at, MLP, shape, mix, collapsed, watch);
+            show_mix(at, MLP, shape, mix, collapsed, trace);
             rms_norm(collapsed, &layer.mlp_norm, config.rms_eps, normed, threads);
-            let (model, rest) = ((&*config, &*v4), (&mut *delta, at, &mut *watch));
-            layer.moe.forward(model, &batch.tokens, normed, &mut scratch.moe, rest, threads);
-            watch.see(Some(at), "mlp_out", delta);
+            let step = moe::Step { config, v4, tokens: &batch.tokens, threads };
+            let (rest, seen) = ((&mut *delta, &mut *peers), (at, &mut *trace));
+            layer.moe.forward(step, normed, &mut scratch.moe, rest, seen)?;
+            trace.see(Some(at), "mlp_out", delta);
             layer.mlp_mix.after(shape, streams, (mix, delta), next, threads);
             std::mem::swap(streams, next);
-            watch.see(Some(at), "out", streams.as_slice());
+            trace.see(Some(at), "out", streams.as_slice());
         }
-        self.head(batch, logits, threads, watch);
+        self.head(batch, logits, threads, trace);
         Ok(())
     }
+}
 
+impl Model {
     /// The logits of the rows that are asked for.
-    fn head<W: Watch>(
+    fn head<T: Trace>(
         &mut self,
         batch: &Batch,
         logits: &mut Logits,
         threads: &ThreadPool,
-        watch: &mut W,
+        trace: &mut T,
     ) {
         let shape = self.shape();
         let Scratch { streams, next, mix, collapsed, normed, .. } = &mut self.scratch;
         let wanted = batch.logits_rows();
-        let out = logits.reset(wanted, self.config.vocab);
+        let out = logits.reset(wanted, self.head.out_features());
         if wanted == 0 {
             return;
         }
         keep_wanted(&batch.slices, wanted, streams, next);
         self.head_mix.before(shape, next, (mix, collapsed), threads);
-        watch.see(None, "hc_head", collapsed);
+        trace.see(None, "hc_head", collapsed);
         rms_norm(collapsed, &self.norm, shape.rms_eps, normed, threads);
-        watch.see(None, "final_norm", normed.as_slice());
+        trace.see(None, "final_norm", normed.as_slice());
         self.head.forward(normed, out, threads);
     }
 
@@ -155,15 +165,15 @@ type Points = [&'static str; 3];
 const ATTENTION: Points = ["attn_hc.post", "attn_hc.comb", "attn_hc.collapsed"];
 const MLP: Points = ["ffn_hc.post", "ffn_hc.comb", "ffn_hc.collapsed"];
 
-fn show_mix<W: Watch>(
+fn show_mix<T: Trace>(
     layer: usize,
     points: Points,
     shape: Shape,
     mix: &[f32],
     collapsed: &[f32],
-    watch: &mut W,
+    trace: &mut T,
 ) {
-    if !W::ON {
+    if !T::ON {
         return;
     }
     let [post, comb, input] = points;
@@ -171,7 +181,7 @@ fn show_mix<W: Watch>(
     let rows = || mix.chunks_exact(2 * streams + streams * streams);
     let after: Vec<f32> = rows().flat_map(|row| &row[streams..2 * streams]).copied().collect();
     let mixing: Vec<f32> = rows().flat_map(|row| &row[2 * streams..]).copied().collect();
-    watch.see(Some(layer), post, &after);
-    watch.see(Some(layer), comb, &mixing);
-    watch.see(Some(layer), input, collapsed);
+    trace.see(Some(layer), post, &after);
+    trace.see(Some(layer), comb, &mixing);
+    trace.see(Some(layer), input, collapsed);
 }

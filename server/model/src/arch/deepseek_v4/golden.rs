@@ -6,16 +6,21 @@ use std::collections::HashMap;
 use types::{PageId, TokenId};
 
 use super::pools::{Block, Entries};
-use super::{DeepseekRunner, Watch};
 use crate::arch::golden::{CHUNKS, Golden, assert_close, fixture, kept_rows};
+use crate::arch::trace::Trace;
 use crate::load::{LoadOptions, load_deepseek_v4};
+use crate::ranks::DeepseekRunner;
 use crate::runner::{Batch, Logits, ModelRunner, PageList};
 
 pub(super) const NAME: &str = "tiny-deepseek-v4";
 const PAGES: u32 = 5;
 
 pub(super) fn runner(threads: usize, pages: usize) -> DeepseekRunner {
-    let options = LoadOptions { threads, ..LoadOptions::default() };
+    runner_on(1, threads, pages)
+}
+
+pub(super) fn runner_on(tp_size: usize, threads: usize, pages: usize) -> DeepseekRunner {
+    let options = LoadOptions { threads, tp_size, ..LoadOptions::default() };
     let mut runner = load_deepseek_v4(&fixture(NAME), options).expect("the model loads");
     runner.allocate(&[pages, pages]).expect("small");
     runner
@@ -40,9 +45,7 @@ impl Tables {
 #[derive(Default)]
 struct Recorder(HashMap<String, Vec<f32>>);
 
-impl Watch for Recorder {
-    const ON: bool = true;
-
+impl Trace for Recorder {
     fn see(&mut self, layer: Option<usize>, point: &'static str, values: &[f32]) {
         let name = match layer {
             Some(layer) => format!("layer{layer}.{point}"),
@@ -81,7 +84,7 @@ fn check_whole(runner: &mut DeepseekRunner, golden: &Golden, prompt: usize) {
     let (mut batch, mut logits) = (Batch::default(), Logits::new());
     push(&mut batch, &Tables::new(), &ids, (0, ids.len()), &probes);
     let mut seen = Recorder::default();
-    runner.execute_watched(&batch, &mut logits, &mut seen).unwrap();
+    runner.execute_traced(&batch, &mut logits, &mut seen).unwrap();
     assert_close(&rows_of(&logits), &golden.floats(&get("logits")), &get("logits"));
     let mut checked = 0;
     for (point, values) in &seen.0 {
@@ -138,7 +141,7 @@ fn read(
     rows: impl Iterator<Item = (usize, usize)>,
     row_len: usize,
 ) -> Vec<f32> {
-    let compute = runner.compute();
+    let compute = runner.compute(0);
     rows.flat_map(|(page, slot)| {
         let block = compute.block::<f32>(at.part, pages[page], at.layer);
         block[slot * row_len..(slot + 1) * row_len].to_vec()
@@ -150,9 +153,9 @@ fn read(
 fn check_pools(runner: &mut DeepseekRunner, golden: &Golden, prefix: &str, length: usize) {
     let [history, window] = Tables::new().0;
     let tokens = runner.spec().pools[0].page_tokens;
-    let dim = runner.model().config.head_dim;
-    for layer in 0..runner.model().layers.len() {
-        let place = runner.model().layers[layer].place;
+    let dim = runner.share(0).config.head_dim;
+    for layer in 0..runner.share(0).layers.len() {
+        let place = runner.share(0).layers[layer].place;
         let name = |rest: &str| format!("{prefix}.layer{layer}.{rest}");
         let recent = (length.saturating_sub(127)..length).map(|t| (t / tokens, t % tokens));
         let rows = read(runner, &window, place.window, recent, dim);
@@ -160,7 +163,7 @@ fn check_pools(runner: &mut DeepseekRunner, golden: &Golden, prefix: &str, lengt
         for (kind, entries) in [("comp", place.entries), ("index", place.index)] {
             let Some(entries) = entries else { continue };
             let compressor = {
-                let attention = &runner.model().layers[layer].attention;
+                let attention = &runner.share(0).layers[layer].attention;
                 let indexer = attention.indexer.as_ref().map(|indexer| &indexer.compressor);
                 if kind == "comp" { attention.compressor.as_ref() } else { indexer }
             };
@@ -266,8 +269,18 @@ pub(super) fn continue_greedily(
 
 #[test]
 fn tiny_deepseek_v4_is_reproduced() {
+    check_ranks(1);
+}
+
+#[test]
+fn two_ranks_reproduce_tiny_deepseek_v4() {
+    check_ranks(2);
+}
+
+/// Everything on `tp_size` ranks; what is cached is that of the first.
+fn check_ranks(tp_size: usize) {
     let golden = Golden::read(NAME);
-    let mut runner = runner(2, PAGES as usize);
+    let mut runner = runner_on(tp_size, 2, PAGES as usize);
     let prompts = (0..).take_while(|i| golden.has(&format!("p{i}.input_ids"))).count();
     assert_eq!(prompts, 5);
     for prompt in 0..prompts {

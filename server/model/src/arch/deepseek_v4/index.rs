@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use kernels::{Activations, Linear, ThreadPool, dot};
 use memory_pool::Compute;
 
-use super::Watch;
 use super::compress::{Compressor, Rows};
 use super::pools::{Block, HISTORY};
 use super::rope::Angles;
+use crate::arch::share::Peers;
+use crate::arch::trace::Trace;
 use crate::config::Indexer as Shape;
-use crate::runner::Batch;
+use crate::runner::{Batch, RunError};
 
 /// Scores that one thread computes at a turn.
 const TURN: usize = 64;
@@ -71,14 +72,19 @@ impl Indexer {
         }
     }
 
-    /// Chooses for all rows, whose entries are written.
+    /// Chooses for all rows, whose entries are written. Each rank scores a part of the entries, and
+    /// all of them pick from the same scores.
+    ///
+    /// # Errors
+    /// Another rank gave up.
     pub(super) fn choose(
         &self,
         step: Step<'_>,
         keys: Block,
         memory: &Compute,
         scratch: &mut Scratch,
-    ) {
+        peers: &mut Peers<'_>,
+    ) -> Result<(), RunError> {
         let top = self.shape.top;
         let ratio = self.compressor.ratio;
         let visible = |row: usize| (step.positions[row] as usize + 1) / ratio;
@@ -100,17 +106,23 @@ impl Indexer {
                 (end, stride) = (end + 1, wider);
             }
             scores.resize((end - row) * stride, 0.0);
-            step.threads.for_each_row(scores, TURN, 1, |turn, out| {
-                let (at, first) = (row + turn * TURN / stride, turn * TURN % stride);
-                let seen = visible(at).saturating_sub(first).min(TURN);
-                self.score(step, (at, first), (query, weights), (keys, memory), &mut out[..seen]);
-            });
+            let (turns, part) = ((end - row) * stride / TURN, peers.part(TURN));
+            peers.join(turns, [TURN], [scores.as_mut_slice()], |[out]| {
+                step.threads.for_each_row(out, part.len(), 1, |turn, out| {
+                    let at = row + turn * TURN / stride;
+                    let first = turn * TURN % stride + part.start;
+                    let seen = visible(at).saturating_sub(first).min(part.len());
+                    let out = &mut out[..seen];
+                    self.score(step, (at, first), (query, weights), (keys, memory), out);
+                });
+            })?;
             let chosen = &mut chosen[row * top..end * top];
             step.threads.for_each_row(chosen, top, 1, |index, chosen| {
                 pick(&scores[index * stride..][..visible(row + index)], chosen);
             });
             row = end;
         }
+        Ok(())
     }
 
     /// The scores of the entries from `first` on for one row.
@@ -159,13 +171,13 @@ fn pick(scores: &[f32], chosen: &mut [u32]) {
     chosen.sort_unstable();
 }
 
-/// What a watcher sees of the choice: `top` numbers per row, filled up with -1.
-pub(super) fn shown<W: Watch>(
+/// What a traceer sees of the choice: `top` numbers per row, filled up with -1.
+pub(super) fn shown<T: Trace>(
     layer: usize,
     positions: &[u32],
     (top, ratio): (usize, usize),
     chosen: &[u32],
-    watch: &mut W,
+    trace: &mut T,
 ) {
     let mut seen = Vec::with_capacity(chosen.len());
     for (row, position) in positions.iter().enumerate() {
@@ -177,7 +189,7 @@ pub(super) fn shown<W: Watch>(
         };
         seen.extend((0..top).map(entry));
     }
-    watch.see(Some(layer), "indexer.topk", &seen);
+    trace.see(Some(layer), "indexer.topk", &seen);
 }
 
 #[cfg(test)]

@@ -3,19 +3,19 @@
 
 use types::{PageId, PoolId, TokenId};
 
-use super::DeepseekRunner;
 use super::golden::{NAME, Tables, runner};
 use crate::arch::golden::Golden;
+use crate::ranks::DeepseekRunner;
 use crate::runner::{Batch, Logits, ModelRunner, PageList};
 
 const STEPS: usize = 10;
 
-fn prompts() -> Vec<Vec<TokenId>> {
+pub(super) fn prompts() -> Vec<Vec<TokenId>> {
     let golden = Golden::read(NAME);
     (0..5).map(|prompt| golden.tokens(&format!("p{prompt}.input_ids"))).collect()
 }
 
-fn tables(pages: impl IntoIterator<Item = u32> + Clone) -> Tables {
+pub(super) fn tables(pages: impl IntoIterator<Item = u32> + Clone) -> Tables {
     let list = || pages.clone().into_iter().map(PageId).collect();
     Tables([list(), list()])
 }
@@ -29,7 +29,7 @@ fn best(row: &[f32]) -> TokenId {
 }
 
 /// Feeds `ids[from..]` in `chunks` and goes on greedily; the logits of the last [`STEPS`] tokens.
-fn run(
+pub(super) fn run(
     runner: &mut DeepseekRunner,
     tables: &Tables,
     ids: &[TokenId],
@@ -103,7 +103,7 @@ fn neighbours_do_not_show() {
 }
 
 /// Fills a page of every part with what would spoil a result.
-fn spoil(runner: &mut DeepseekRunner, only: impl Fn(&str) -> bool, page: PageId) {
+pub(super) fn spoil(runner: &mut DeepseekRunner, only: impl Fn(&str) -> bool, page: PageId) {
     let parts: Vec<(usize, usize)> = {
         let parts = runner.memories()[0].parts().enumerate();
         let parts = parts.filter(|(_, part)| only(part.name));
@@ -111,7 +111,7 @@ fn spoil(runner: &mut DeepseekRunner, only: impl Fn(&str) -> bool, page: PageId)
     };
     for (part, layers) in parts {
         for layer in 0..layers {
-            runner.compute().block_mut::<f32>(part, page, layer).fill(f32::NAN);
+            runner.compute(0).block_mut::<f32>(part, page, layer).fill(f32::NAN);
         }
     }
 }
@@ -126,8 +126,8 @@ fn copy(runner: &mut DeepseekRunner, pool: PoolId, from: PageId, to: PageId) {
     };
     for (part, layers) in parts {
         for layer in 0..layers {
-            let bytes = runner.compute().block::<f32>(part, from, layer).to_vec();
-            runner.compute().block_mut::<f32>(part, to, layer).copy_from_slice(&bytes);
+            let bytes = runner.compute(0).block::<f32>(part, from, layer).to_vec();
+            runner.compute(0).block_mut::<f32>(part, to, layer).copy_from_slice(&bytes);
         }
     }
 }

@@ -1,18 +1,25 @@
 //! Experts: a router chooses some for each token, or a table of token ids does; one serves all.
 
-use kernels::{Activations, Linear, ThreadPool, add, add_scaled, forward_all, silu_mul_clamped};
+use std::ops::Range;
+
+use kernels::{Activations, Linear, ThreadPool, add_scaled, forward_all, silu_mul_clamped};
 use types::TokenId;
 
-use super::Watch;
+use crate::arch::share::{Left, Peers, part};
+use crate::arch::trace::Trace;
 use crate::config::{DeepseekV4, ModelConfig};
+use crate::runner::RunError;
 
 /// Rows that one thread should at least take.
 const ROWS: usize = 4;
 
 pub(super) struct Moe {
+    /// The rank's rows.
     pub(super) router: Box<dyn Linear>,
     pub(super) choice: Choice,
+    /// Those of the rank.
     pub(super) experts: Vec<Expert>,
+    /// The rank's rows of each matrix.
     pub(super) shared: Expert,
 }
 
@@ -32,7 +39,7 @@ pub(super) struct Expert {
 
 #[derive(Default)]
 pub(super) struct Scratch {
-    /// The routers' results.
+    /// The router's results.
     scores: Vec<f32>,
     /// `experts_per_token` per row, by ascending number, and the weight of each.
     chosen: Vec<u32>,
@@ -43,6 +50,9 @@ pub(super) struct Scratch {
     input: Activations,
     output: Vec<f32>,
     inner: Inner,
+    activated: Activations,
+    /// Inside the expert of all.
+    shared: Activations,
 }
 
 /// Inside an expert.
@@ -50,39 +60,83 @@ pub(super) struct Scratch {
 struct Inner {
     gate: Vec<f32>,
     up: Vec<f32>,
-    activated: Activations,
+}
+
+/// What is the same for all layers.
+#[derive(Clone, Copy)]
+pub(super) struct Step<'a> {
+    pub(super) config: &'a ModelConfig,
+    pub(super) v4: &'a DeepseekV4,
+    pub(super) tokens: &'a [TokenId],
+    pub(super) threads: &'a ThreadPool,
 }
 
 impl Moe {
     /// Leaves in `delta` what the experts of each row add: those that were chosen, by ascending
     /// number, then the one of all.
-    pub(super) fn forward<W: Watch>(
+    ///
+    /// # Errors
+    /// Another rank gave up.
+    pub(super) fn forward<T: Trace>(
         &self,
-        (config, v4): (&ModelConfig, &DeepseekV4),
-        tokens: &[TokenId],
+        step: Step<'_>,
         x: &Activations,
         scratch: &mut Scratch,
-        (delta, layer, watch): (&mut Vec<f32>, usize, &mut W),
-        threads: &ThreadPool,
-    ) {
-        let (rows, hidden) = (x.rows(), config.hidden);
-        scratch.scores.resize(rows * v4.experts, 0.0);
-        self.router.forward(x, &mut scratch.scores, threads);
-        watch.see(Some(layer), "router.logits", &scratch.scores);
+        (delta, peers): (&mut Vec<f32>, &mut Peers<'_>),
+        (layer, trace): (usize, &mut T),
+    ) -> Result<(), RunError> {
+        let Step { config, v4, tokens, threads } = step;
+        let (rows, width, limit) = (x.rows(), config.intermediate, v4.swiglu_limit);
+        let Scratch { scores, inner, shared, .. } = &mut *scratch;
+        scores.resize(rows * v4.experts, 0.0);
+        let whole = [&mut **scores, shared.resize(rows, width)];
+        peers.join(rows, [v4.experts, width], whole, |[scores, activated]| {
+            self.router.forward(x, scores, threads);
+            self.shared.activate(x, limit, inner, activated, threads);
+        })?;
+        trace.see(Some(layer), "router.logits", scores);
         self.choose(v4, tokens, scratch);
-        if W::ON {
+        if T::ON {
             let experts: Vec<f32> = scratch.chosen.iter().map(|e| *e as f32).collect();
-            watch.see(Some(layer), "router.experts", &experts);
-            watch.see(Some(layer), "router.weights", &scratch.weights);
+            trace.see(Some(layer), "router.experts", &experts);
+            trace.see(Some(layer), "router.weights", &scratch.weights);
         }
-        let Scratch { chosen, weights, members, input, output, inner, .. } = scratch;
         delta.clear();
-        delta.resize(rows * hidden, 0.0);
-        for (number, expert) in self.experts.iter().enumerate() {
-            members.clear();
-            let uses = chosen.iter().zip(weights.iter()).enumerate();
-            let uses = uses.filter(|(_, (chosen, _))| **chosen as usize == number);
-            members.extend(uses.map(|(at, (_, weight))| (at / v4.experts_per_token, *weight)));
+        delta.resize(rows * config.hidden, 0.0);
+        let own = peers.part(v4.experts);
+        if peers.is_alone() {
+            self.run(step, own, x, scratch, |members, output| add_to(delta, members, output));
+            scratch.output.resize(delta.len(), 0.0);
+            self.shared.down.forward(&scratch.shared, &mut scratch.output, threads);
+            kernels::add(delta, &scratch.output, threads);
+            return Ok(());
+        }
+        let all = peers.leave(|left| {
+            left.clear();
+            self.run(step, own, x, scratch, |_, output| left.extend_from_slice(output));
+            let at = left.len();
+            left.resize(at + rows * self.shared.down.out_features(), 0.0);
+            self.shared.down.forward(&scratch.shared, &mut left[at..], threads);
+        })?;
+        scratch.add_up(v4, peers.ranks(), &all, delta);
+        Ok(())
+    }
+
+    /// Runs the rank's experts, by ascending number, each on the rows that chose it: `take` gets
+    /// those and what it makes of them.
+    fn run(
+        &self,
+        step: Step<'_>,
+        own: Range<usize>,
+        x: &Activations,
+        scratch: &mut Scratch,
+        mut take: impl FnMut(&[(usize, f32)], &[f32]),
+    ) {
+        let Step { config, v4, threads, .. } = step;
+        let hidden = config.hidden;
+        for (number, expert) in own.zip(&self.experts) {
+            scratch.find_members(v4, number);
+            let Scratch { members, input, output, inner, activated, .. } = &mut *scratch;
             if members.is_empty() {
                 continue;
             }
@@ -90,13 +144,12 @@ impl Moe {
             for (to, (row, _)) in rows.chunks_exact_mut(hidden).zip(members.iter()) {
                 to.copy_from_slice(x.row(*row));
             }
-            expert.forward(input, v4.swiglu_limit, inner, output, threads);
-            for (from, (row, weight)) in output.chunks_exact(hidden).zip(members.iter()) {
-                add_scaled(&mut delta[row * hidden..(row + 1) * hidden], *weight, from);
-            }
+            let out = activated.resize(members.len(), config.intermediate);
+            expert.activate(input, v4.swiglu_limit, inner, out, threads);
+            output.resize(members.len() * hidden, 0.0);
+            expert.down.forward(activated, output, threads);
+            take(members, output);
         }
-        self.shared.forward(x, v4.swiglu_limit, inner, output, threads);
-        add(delta, output, threads);
     }
 
     /// Fills `chosen` and `weights`.
@@ -140,27 +193,68 @@ impl Moe {
     }
 }
 
+impl Scratch {
+    /// Finds the rows that chose expert `number`.
+    fn find_members(&mut self, v4: &DeepseekV4, number: usize) {
+        let Self { chosen, weights, members, .. } = self;
+        members.clear();
+        let uses = chosen.iter().zip(weights.iter()).enumerate();
+        let uses = uses.filter(|(_, (chosen, _))| **chosen as usize == number);
+        members.extend(uses.map(|(at, (_, weight))| (at / v4.experts_per_token, *weight)));
+    }
+
+    /// Adds to `delta` what the experts of all ranks have left, in the order in which a single rank
+    /// adds: that of the experts, then the one of all.
+    fn add_up(&mut self, v4: &DeepseekV4, ranks: usize, all: &Left<'_>, delta: &mut [f32]) {
+        let rows = self.shared.rows();
+        let hidden = delta.len() / rows;
+        for rank in 0..ranks {
+            let left = all.of(rank);
+            let mut rest = left.as_slice();
+            for number in part(v4.experts, rank, ranks) {
+                self.find_members(v4, number);
+                let (output, others) = rest.split_at(self.members.len() * hidden);
+                add_to(delta, &self.members, output);
+                rest = others;
+            }
+        }
+        for rank in 0..ranks {
+            let (left, own) = (all.of(rank), part(hidden, rank, ranks));
+            let shared = &left[left.len() - rows * own.len()..];
+            for (to, from) in delta.chunks_exact_mut(hidden).zip(shared.chunks_exact(own.len())) {
+                to[own.clone()].iter_mut().zip(from).for_each(|(to, from)| *to += from);
+            }
+        }
+    }
+}
+
+/// Adds an expert's rows to those of its members, by their weights.
+fn add_to(delta: &mut [f32], members: &[(usize, f32)], output: &[f32]) {
+    let hidden = output.len() / members.len().max(1);
+    for (from, (row, weight)) in output.chunks_exact(hidden.max(1)).zip(members) {
+        add_scaled(&mut delta[row * hidden..(row + 1) * hidden], *weight, from);
+    }
+}
+
 impl Expert {
-    fn forward(
+    /// What comes before the last matrix.
+    fn activate(
         &self,
         x: &Activations,
         limit: f32,
         inner: &mut Inner,
-        output: &mut Vec<f32>,
+        out: &mut [f32],
         threads: &ThreadPool,
     ) {
         let (rows, width) = (x.rows(), self.gate.out_features());
-        let Inner { gate, up, activated } = inner;
+        let Inner { gate, up } = inner;
         gate.resize(rows * width, 0.0);
         up.resize(rows * width, 0.0);
         forward_all([&*self.gate, &*self.up], x, [&mut **gate, &mut **up], threads);
-        let out = activated.resize(rows, width);
         threads.for_each_row(out, width, ROWS, |row, out| {
             let at = row * width..(row + 1) * width;
             silu_mul_clamped(&gate[at.clone()], &up[at], limit, out);
         });
-        output.resize(rows * self.down.out_features(), 0.0);
-        self.down.forward(activated, output, threads);
     }
 }
 

@@ -1,6 +1,8 @@
 //! From a file's tensors to packed weights, once.
 
 use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
 
 use kernels::{KernelPath, Linear, WeightFormat, dequantize_row};
 
@@ -9,13 +11,15 @@ use super::index::Indexer;
 use super::moe::{Choice, Expert, Moe};
 use super::tensors::{self, scale_of};
 use super::{Attention, Embedding, Frequencies, Hyper, Layer, Model, Scratch, dequant, pools};
+use crate::arch::share::part;
 use crate::config::{Compression, DeepseekV4, ModelConfig};
 use crate::load::LoadError;
 use crate::runner::PoolSpec;
 use crate::weights::{PackedFormat, Weights, WeightsError};
 
 impl Model {
-    /// Packs the weights of a model whose tensors were checked.
+    /// Packs the share of rank `rank` of `ranks` of a model whose tensors were checked, and which
+    /// so many ranks can share out.
     ///
     /// # Errors
     /// The tensor and the reason, where no kernel takes it or it holds what is no number.
@@ -24,18 +28,19 @@ impl Model {
     /// Where a tensor is missing: `check` comes first.
     pub(crate) fn pack(
         config: ModelConfig,
-        weights: Weights,
+        weights: Arc<Weights>,
         path: KernelPath,
         pools: &[PoolSpec],
+        (rank, ranks): (usize, usize),
     ) -> Result<Self, LoadError> {
         let v4 = config.deepseek_v4.as_deref().expect("the caller looked at the architecture");
         let v4 = v4.clone();
-        let packer = Packer { weights: &weights, path, v4: &v4 };
+        let packer = Packer { weights: &weights, path, config: &config, v4: &v4, rank, ranks };
         let layers = (0..config.layers).map(|layer| packer.layer(layer, pools));
         let layers = layers.collect::<Result<_, _>>()?;
         let head_mix = packer.hyper("hc_head")?;
         let norm = packer.vector(tensors::NORM)?;
-        let head = packer.linear(tensors::HEAD)?;
+        let head = packer.rows(tensors::HEAD)?;
         let entry = weights.entry(tensors::EMBEDDING).expect("the tensors were checked").clone();
         let frequencies = [
             Frequencies::new(config.rope_theta, None, v4.rope_dim),
@@ -60,7 +65,10 @@ impl Model {
 struct Packer<'a> {
     weights: &'a Weights,
     path: KernelPath,
+    config: &'a ModelConfig,
     v4: &'a DeepseekV4,
+    rank: usize,
+    ranks: usize,
 }
 
 /// A matrix in a form that kernels take: its bytes, rows and columns.
@@ -94,6 +102,7 @@ impl<'a> Packer<'a> {
         let v4 = self.v4;
         let linear = |name: &str| self.linear(&format!("{at}.{name}.weight"));
         let vector = |name: &str| self.vector(&format!("{at}.{name}"));
+        let (rows, heads) = (|name: &str| self.rows(&format!("{at}.{name}.weight")), self.heads());
         let compressor = match compression {
             Compression::None => None,
             Compression::Sparse => {
@@ -119,12 +128,12 @@ impl<'a> Packer<'a> {
         Ok(Attention {
             query_a: linear("wq_a")?,
             query_norm: vector("q_norm.weight")?,
-            query_b: linear("wq_b")?,
+            query_b: self.rows_of_heads(&format!("{at}.wq_b.weight"))?,
             latent: linear("wkv")?,
             latent_norm: vector("kv_norm.weight")?,
-            sink: vector("attn_sink")?,
-            output_a: self.groups(&format!("{at}.wo_a.weight"), v4.output_groups)?,
-            output_b: linear("wo_b")?,
+            sink: vector("attn_sink")?[heads].to_vec(),
+            output_a: self.groups(&format!("{at}.wo_a.weight"))?,
+            output_b: rows("wo_b")?,
             compressor,
             indexer,
         })
@@ -142,23 +151,21 @@ impl<'a> Packer<'a> {
     }
 
     fn moe(&self, at: &str, by_hash: bool) -> Result<Moe, LoadError> {
-        let expert = |name: &str| -> Result<Expert, LoadError> {
-            Ok(Expert {
-                gate: self.linear(&format!("{at}.{name}.w1.weight"))?,
-                up: self.linear(&format!("{at}.{name}.w3.weight"))?,
-                down: self.linear(&format!("{at}.{name}.w2.weight"))?,
-            })
+        let expert = |number: usize| -> Result<Expert, LoadError> {
+            let linear = |name| self.linear(&format!("{at}.experts.{number}.{name}.weight"));
+            Ok(Expert { gate: linear("w1")?, up: linear("w3")?, down: linear("w2")? })
         };
-        let experts = (0..self.v4.experts).map(|number| expert(&format!("experts.{number}")));
+        let shared = |name| self.rows(&format!("{at}.shared_experts.{name}.weight"));
+        let experts = self.part(self.v4.experts).map(expert);
         Ok(Moe {
-            router: self.linear(&format!("{at}.gate.weight"))?,
+            router: self.rows(&format!("{at}.gate.weight"))?,
             choice: if by_hash {
                 Choice::Table(self.table(&format!("{at}.gate.tid2eid"))?)
             } else {
                 Choice::Score(self.vector(&format!("{at}.gate.bias"))?)
             },
             experts: experts.collect::<Result<_, _>>()?,
-            shared: expert("shared_experts")?,
+            shared: Expert { gate: shared("w1")?, up: shared("w3")?, down: shared("w2")? },
         })
     }
 
@@ -205,18 +212,53 @@ impl<'a> Packer<'a> {
         LoadError::Kernel { path, name: name.to_owned(), source }
     }
 
-    fn linear(&self, name: &str) -> Result<Box<dyn Linear>, LoadError> {
-        let mut groups = self.groups(name, 1)?;
-        Ok(groups.pop().expect("one group was asked for"))
+    /// The rank's part of `count` things.
+    fn part(&self, count: usize) -> Range<usize> {
+        part(count, self.rank, self.ranks)
     }
 
-    /// A matrix in `groups` parts of as many rows each.
-    fn groups(&self, name: &str, groups: usize) -> Result<Vec<Box<dyn Linear>>, LoadError> {
-        let (format, bytes, rows, columns) = self.matrix(name)?;
-        let rows = rows / groups;
-        let pack = |bytes| kernels::pack(format, bytes, rows, columns, self.path);
-        let parts = bytes.chunks(bytes.len() / groups).map(pack);
-        parts.collect::<Result<_, _>>().map_err(|source| self.refused(name, source))
+    /// The rank's heads: those of its groups.
+    fn heads(&self) -> Range<usize> {
+        let Range { start, end } = self.part(self.v4.output_groups);
+        let of_a_group = self.config.heads / self.v4.output_groups;
+        start * of_a_group..end * of_a_group
+    }
+
+    /// A whole matrix.
+    fn linear(&self, name: &str) -> Result<Box<dyn Linear>, LoadError> {
+        let stored = self.matrix(name)?;
+        self.pack(name, &stored, 0..stored.2)
+    }
+
+    /// The rank's part of a matrix' rows.
+    fn rows(&self, name: &str) -> Result<Box<dyn Linear>, LoadError> {
+        let stored = self.matrix(name)?;
+        self.pack(name, &stored, self.part(stored.2))
+    }
+
+    /// The rows of a matrix that the rank's heads have.
+    fn rows_of_heads(&self, name: &str) -> Result<Box<dyn Linear>, LoadError> {
+        let (Range { start, end }, dim) = (self.heads(), self.config.head_dim);
+        self.pack(name, &self.matrix(name)?, start * dim..end * dim)
+    }
+
+    /// The rank's groups of a matrix.
+    fn groups(&self, name: &str) -> Result<Vec<Box<dyn Linear>>, LoadError> {
+        let (stored, rank) = (self.matrix(name)?, self.v4.output_rank);
+        let groups = self.part(self.v4.output_groups);
+        groups.map(|group| self.pack(name, &stored, group * rank..(group + 1) * rank)).collect()
+    }
+
+    fn pack(
+        &self,
+        name: &str,
+        (format, bytes, rows, columns): &Stored<'_>,
+        own: Range<usize>,
+    ) -> Result<Box<dyn Linear>, LoadError> {
+        let row = bytes.len() / rows;
+        let bytes = &bytes[own.start * row..own.end * row];
+        kernels::pack(*format, bytes, own.len(), *columns, self.path)
+            .map_err(|source| self.refused(name, source))
     }
 
     /// The stored form that kernels take, and the shape.

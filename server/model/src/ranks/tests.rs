@@ -1,8 +1,7 @@
-use std::sync::Arc;
+//! Dense decoders on several ranks.
 
 use kernels::WeightFormat;
-use memory_pool::{CopyEngine, CopyHook, CopyPage, Direction, HostLayout, HostMemory, HostOptions};
-use types::{PageId, PoolId, TokenId};
+use types::{PageId, TokenId};
 
 use super::*;
 use crate::arch::convert::{GgufFile, Kind};
@@ -71,13 +70,19 @@ fn ranks_that_do_not_fit_are_named_with_some_that_do() {
     for (ranks, works) in [(3, 2), (4, 2), (7, 2)] {
         let options = LoadOptions { tp_size: ranks, ..LoadOptions::default() };
         let error = load(&fixture("tiny-llama"), options).err().unwrap().to_string();
-        let expect =
-            format!("{ranks} ranks: 2 K/V heads cannot be shared out evenly; {works} would");
+        let expect = format!(
+            "{ranks} ranks: num_key_value_heads is 2, which they cannot share out evenly; {works}"
+        );
         assert!(error.contains(&expect), "{error}");
     }
 }
 
-fn step(runner: &mut DenseRunner, tokens: std::ops::Range<u32>, start: usize) -> Batch {
+/// Consecutive tokens of a request that has the first four pages of each pool.
+pub(super) fn step(
+    runner: &RanksRunner<impl ModelShare>,
+    tokens: std::ops::Range<u32>,
+    start: usize,
+) -> Batch {
     let tokens: Vec<_> = tokens.map(TokenId).collect();
     let pages: Vec<_> = (0..4).map(PageId).collect();
     let mut batch = Batch::default();
@@ -89,68 +94,15 @@ fn step(runner: &mut DenseRunner, tokens: std::ops::Range<u32>, start: usize) ->
 #[test]
 fn a_rank_that_panics_fails_the_step_and_not_the_next_one() {
     let mut runner = runner(&fixture("tiny-llama"), on_two(2));
-    let batch = step(&mut runner, 5..25, 0);
+    let batch = step(&runner, 5..25, 0);
     let mut expect = Logits::new();
     runner.execute(&batch, &mut expect).unwrap();
     for rank in [0, 1] {
-        runner.panic = Some(rank);
+        runner.let_panic(rank);
         let error = runner.execute(&batch, &mut Logits::new()).unwrap_err().to_string();
         assert_eq!(error, format!("rank {rank}: panicked: injected panic"));
         let mut again = Logits::new();
         runner.execute(&batch, &mut again).unwrap();
         assert_eq!(again, expect);
-    }
-}
-
-/// Pages that went to the host and come back on both ranks, behind the gate of each: the same bits.
-/// A load that fails fails the step.
-#[test]
-fn ranks_wait_for_the_layers_that_are_loaded() {
-    for (name, tp_size) in [("tiny-llama", 1), ("tiny-llama", 2), ("tiny-gemma3", 2)] {
-        let options = LoadOptions { threads: 2, tp_size, ..LoadOptions::default() };
-        let mut runner = runner(&fixture(name), options);
-        let pools = runner.spec().pools.len();
-        let host = HostMemory::allocate(
-            &runner.spec().part_layouts(&vec![50; pools]),
-            HostOptions {
-                ranks: tp_size,
-                nodes: vec![None; tp_size],
-                layout: HostLayout::LayerFirst,
-                ..HostOptions::default()
-            },
-            &mut |_| (),
-        );
-        let hook: CopyHook = Arc::new(|step| assert!(step.id != 9, "injected"));
-        let host = Arc::new(host.unwrap());
-        let copies = CopyEngine::with_hook(runner.memories().to_vec(), host, 8, hook);
-        let prompt = step(&mut runner, 5..53, 0);
-        let mut next = step(&mut runner, 60..62, 48);
-        let (mut expect, mut found) = (Logits::new(), Logits::new());
-        runner.execute(&prompt, &mut found).unwrap();
-        runner.execute(&next, &mut expect).unwrap();
-        // The fourth page is written by the step itself, so no copy may have it.
-        let pages: Vec<CopyPage> = (0..pools as u16)
-            .flat_map(|pool| (0..3).map(move |page| (PoolId(pool), page)))
-            .map(|(pool, page)| CopyPage { pool, device: PageId(page), host: PageId(49 - page) })
-            .collect();
-        copies.submit(1, Direction::Backup, pages.clone()).unwrap();
-        copies.wait(1);
-        // Other rows in the same pages.
-        let other = step(&mut runner, 100..150, 0);
-        runner.execute(&other, &mut found).unwrap();
-        runner.execute(&next, &mut found).unwrap();
-        assert_ne!(found, expect, "{name}");
-        copies.submit(2, Direction::Load, pages[..2].to_vec()).unwrap();
-        copies.submit(3, Direction::Load, pages[2..].to_vec()).unwrap();
-        next.loads = copies.gate();
-        runner.execute(&next, &mut found).unwrap();
-        assert_eq!(found, expect, "{name} on {tp_size}");
-        copies.submit(9, Direction::Load, pages).unwrap();
-        next.loads = copies.gate();
-        let error = runner.execute(&next, &mut found).unwrap_err().to_string();
-        assert!(error.ends_with("failed: injected"), "{error}");
-        next.loads = None;
-        next.clear();
-        assert_eq!(runner.execute(&next, &mut found), Ok(()));
     }
 }

@@ -1,47 +1,63 @@
-//! The runner of dense decoders: the ranks, each a [`Decoder`] with its KV pages and its threads.
+//! The runner: the ranks, each a share of the model with its KV pages and its threads.
 
 mod rank;
+
+#[cfg(test)]
+mod loads_test;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use kernels::ThreadPool;
 use memory_pool::{DeviceMemory, PoolError};
+use types::Clock;
 
 use self::rank::Rank;
-use crate::arch::{Decoder, Exchange, NoTrace, Peers, Trace};
+use crate::arch::{Decoder, Exchange, ModelShare, NoTrace, Peers, Trace, deepseek_v4};
 use crate::runner::{Batch, Logits, ModelRunner, ModelSpec, RunError};
 
-pub(crate) struct DenseRunner {
+/// Of dense decoders.
+pub(crate) type DenseRunner = RanksRunner<Decoder>;
+/// Of DeepSeek-V4.
+pub(crate) type DeepseekRunner = RanksRunner<deepseek_v4::Model>;
+
+pub(crate) struct RanksRunner<M> {
     spec: ModelSpec,
     /// At least one.
-    ranks: Vec<Mutex<Rank>>,
+    ranks: Vec<Mutex<Rank<M>>>,
     /// What several ranks need: a thread each, the first one the engine's, and each other.
     crew: Option<(ThreadPool, Exchange)>,
     /// One per rank; empty before pages are allocated.
     memories: Vec<Arc<DeviceMemory>>,
     /// The number of pages of each pool.
     pages: Vec<usize>,
+    /// How long each rank computed in the last step.
+    busy: Vec<Duration>,
+    clock: Clock,
     /// The rank that panics in the next step.
     #[cfg(test)]
     panic: Option<usize>,
 }
 
-impl DenseRunner {
+impl<M: ModelShare> RanksRunner<M> {
     /// `threads` threads in all are shared out among the ranks, one at least for each.
-    pub(crate) fn new(spec: ModelSpec, decoders: Vec<Decoder>, threads: usize) -> Self {
-        let ranks = decoders.len();
-        let rank = |(number, decoder): (usize, Decoder)| {
+    pub(crate) fn new(spec: ModelSpec, shares: Vec<M>, threads: usize) -> Self {
+        let threads = threads.max(1);
+        let ranks = shares.len();
+        let rank = |(number, share): (usize, M)| {
             let own = threads / ranks + usize::from(number < threads % ranks);
-            Mutex::new(Rank::new(decoder, ThreadPool::new(own)))
+            Mutex::new(Rank::new(share, ThreadPool::new(own)))
         };
         Self {
             spec,
-            ranks: decoders.into_iter().enumerate().map(rank).collect(),
+            ranks: shares.into_iter().enumerate().map(rank).collect(),
             crew: (ranks > 1).then(|| (ThreadPool::new(ranks), Exchange::new(ranks))),
             memories: Vec::new(),
             pages: Vec::new(),
+            busy: vec![Duration::ZERO; ranks],
+            clock: Clock::start(),
             #[cfg(test)]
             panic: None,
         }
@@ -55,6 +71,7 @@ impl DenseRunner {
         logits: &mut Logits,
         trace: &mut (impl Trace + Send),
     ) -> Result<(), RunError> {
+        self.busy.fill(Duration::ZERO);
         if self.memories.is_empty() {
             return Err(RunError::NotAllocated);
         }
@@ -67,7 +84,11 @@ impl DenseRunner {
             return self.execute_together(batch, logits, trace);
         }
         let rank = own(&mut self.ranks[0]);
-        rank.forward(batch, logits, trace, &mut Peers::none())
+        let start = self.clock.now();
+        let mut peers = Peers::none(self.clock);
+        let outcome = rank.forward(batch, logits, trace, &mut peers);
+        self.busy[0] = self.clock.now().since(start).saturating_sub(peers.waited());
+        outcome
     }
 
     /// A step of several ranks: each leaves its part of the vocabulary, then they are joined.
@@ -84,15 +105,15 @@ impl DenseRunner {
         let ill = self.panic.take();
         crew.run(|number, _| {
             let mut rank = self.ranks[number].lock().unwrap_or_else(PoisonError::into_inner);
-            let mut peers = Peers::of(number, exchange);
-            rank.step(exchange, |rank| {
+            let mut peers = Peers::of(number, exchange, self.clock);
+            rank.step(exchange, &mut peers, |rank, peers| {
                 #[cfg(test)]
                 assert!(ill != Some(number), "injected panic");
                 if number == 0 {
                     let mut trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
-                    rank.forward_apart(batch, &mut **trace, &mut peers)
+                    rank.forward_apart(batch, &mut **trace, peers)
                 } else {
-                    rank.forward_apart(batch, &mut NoTrace, &mut peers)
+                    rank.forward_apart(batch, &mut NoTrace, peers)
                 }
             });
         });
@@ -107,6 +128,7 @@ impl DenseRunner {
         let mut first = 0;
         for (number, rank) in self.ranks.iter_mut().enumerate() {
             let rank = own(rank);
+            self.busy[number] = rank.busy();
             if let Some((own, error)) = rank.take_failure(number) {
                 // What a rank says of itself says more than what it says of the others.
                 if failed.as_ref().is_none_or(|(known, _)| own && !known) {
@@ -119,24 +141,29 @@ impl DenseRunner {
         failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
+    /// Rank `rank` panics in the next step.
     #[cfg(test)]
-    pub(crate) fn config(&mut self) -> crate::config::ModelConfig {
-        own(&mut self.ranks[0]).decoder().config().clone()
+    pub(crate) const fn let_panic(&mut self, rank: usize) {
+        self.panic = Some(rank);
     }
 
-    /// The first rank's.
     #[cfg(test)]
-    pub(crate) fn compute(&mut self) -> &memory_pool::Compute {
-        own(&mut self.ranks[0]).compute()
+    pub(crate) fn share(&mut self, rank: usize) -> &M {
+        own(&mut self.ranks[rank]).share()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn compute(&mut self, rank: usize) -> &mut memory_pool::Compute {
+        own(&mut self.ranks[rank]).compute()
     }
 }
 
 /// The rank, outside of a step.
-fn own(rank: &mut Mutex<Rank>) -> &mut Rank {
+fn own<M>(rank: &mut Mutex<Rank<M>>) -> &mut Rank<M> {
     rank.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl ModelRunner for DenseRunner {
+impl<M: ModelShare> ModelRunner for RanksRunner<M> {
     fn spec(&self) -> &ModelSpec {
         &self.spec
     }
@@ -166,6 +193,10 @@ impl ModelRunner for DenseRunner {
 
     fn memories(&self) -> &[Arc<DeviceMemory>] {
         &self.memories
+    }
+
+    fn busy(&self) -> &[Duration] {
+        &self.busy
     }
 
     fn execute(&mut self, batch: &Batch, logits: &mut Logits) -> Result<(), RunError> {

@@ -2,15 +2,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kernels::ThreadPool;
 use memory_pool::{Compute, DeviceMemory};
 
-use crate::arch::{Decoder, Exchange, Peers, Trace};
+use crate::arch::{Exchange, ModelShare, Peers, Trace};
 use crate::runner::{Batch, Logits, RunError};
 
-pub(super) struct Rank {
-    decoder: Decoder,
+pub(super) struct Rank<M> {
+    share: M,
     /// `None` before pages are allocated.
     compute: Option<Compute>,
     threads: ThreadPool,
@@ -18,11 +19,14 @@ pub(super) struct Rank {
     logits: Logits,
     /// Why the last step failed, and whether that is of the rank's own making.
     failure: Option<(bool, RunError)>,
+    /// How long it computed in the last step, where there are several ranks.
+    busy: Duration,
 }
 
-impl Rank {
-    pub(super) fn new(decoder: Decoder, threads: ThreadPool) -> Self {
-        Self { decoder, compute: None, threads, logits: Logits::new(), failure: None }
+impl<M: ModelShare> Rank<M> {
+    pub(super) fn new(share: M, threads: ThreadPool) -> Self {
+        let (logits, busy) = (Logits::new(), Duration::ZERO);
+        Self { share, compute: None, threads, logits, failure: None, busy }
     }
 
     /// Gives its pages back.
@@ -33,7 +37,7 @@ impl Rank {
     /// Computes in `memory` from now on, requests of up to `positions` positions.
     pub(super) fn take(&mut self, memory: &Arc<DeviceMemory>, positions: usize) {
         self.compute = memory.compute();
-        self.decoder.reach(positions);
+        self.share.reach(positions);
     }
 
     pub(super) fn forward(
@@ -44,7 +48,7 @@ impl Rank {
         peers: &mut Peers<'_>,
     ) -> Result<(), RunError> {
         let Some(compute) = &mut self.compute else { return Err(RunError::NotAllocated) };
-        self.decoder.forward(batch, compute, logits, &self.threads, trace, peers)
+        self.share.forward(batch, compute, logits, &self.threads, trace, peers)
     }
 
     /// As [`forward`](Self::forward), into its own logits.
@@ -65,9 +69,12 @@ impl Rank {
     pub(super) fn step(
         &mut self,
         exchange: &Exchange,
-        body: impl FnOnce(&mut Self) -> Result<(), RunError>,
+        peers: &mut Peers<'_>,
+        body: impl FnOnce(&mut Self, &mut Peers<'_>) -> Result<(), RunError>,
     ) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| body(self)));
+        let start = peers.now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| body(self, peers)));
+        self.busy = peers.now().since(start).saturating_sub(peers.waited());
         self.failure = match outcome {
             Ok(Ok(())) => None,
             Ok(Err(error)) => {
@@ -103,16 +110,21 @@ impl Rank {
 
     /// Copies its columns into rows of `vocab` columns, from column `first` on; returns how many.
     pub(super) fn copy_logits(&self, rows: &mut [f32], vocab: usize, first: usize) -> usize {
-        let own = self.decoder.vocab();
+        let own = self.share.vocab();
         for (row, to) in rows.chunks_exact_mut(vocab).enumerate() {
             to[first..first + own].copy_from_slice(self.logits.row(row));
         }
         own
     }
 
+    /// How long it computed in the last step: without what it waited.
+    pub(super) const fn busy(&self) -> Duration {
+        self.busy
+    }
+
     #[cfg(test)]
-    pub(super) const fn decoder(&self) -> &Decoder {
-        &self.decoder
+    pub(super) const fn share(&self) -> &M {
+        &self.share
     }
 
     #[cfg(test)]
@@ -121,7 +133,7 @@ impl Rank {
     }
 
     #[cfg(test)]
-    pub(super) fn compute(&self) -> &Compute {
-        self.compute.as_ref().expect("tests allocate first")
+    pub(super) fn compute(&mut self) -> &mut Compute {
+        self.compute.as_mut().expect("tests allocate first")
     }
 }

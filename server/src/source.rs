@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use model::{
     FakeOptions, FakeRunner, GgufTokenizer, KernelPath, LoadOptions, ModelConfig, ModelRunner,
-    ModelSpec, TokenizerSource,
+    ModelSpec, TokenizerSource, TpLimits,
 };
 use tokenizer::{GgufVocab, RenderOptions, TemplateError, Tokenizer};
 
@@ -34,8 +34,8 @@ pub struct Facts {
     pub spec: ModelSpec,
     /// Numbers that a step holds for each of its tokens.
     pub floats_per_token: usize,
-    /// Groups of heads that ranks share out evenly; `None` where any number of ranks will do.
-    pub tp_heads: Option<usize>,
+    /// What ranks share out; `None` where any number of ranks will do.
+    pub tp: Option<TpLimits>,
     /// Tokens of a page are a multiple of it.
     pub page_multiple: usize,
     /// Whether the host tier has no size per rank, because pools have pages of different kinds.
@@ -91,7 +91,7 @@ impl Source {
                 Ok(Facts {
                     spec,
                     floats_per_token: 0,
-                    tp_heads: None,
+                    tp: None,
                     page_multiple: 1,
                     by_ratio_only: false,
                     text,
@@ -99,7 +99,8 @@ impl Source {
             }
             Self::Path(path) => {
                 let info = model::inspect(path).map_err(|error| unusable(path, &error))?;
-                let floats_per_token = floats_per_token(&info.config);
+                let floats_per_token =
+                    floats_per_token(&info.config, settings.machine.tp_size.max(1));
                 let text = match info.tokenizer_source {
                     TokenizerSource::HfFolder(folder) => Text::Folder(folder),
                     TokenizerSource::Gguf(source) => Text::Vocabulary(Box::new(vocab(*source))),
@@ -118,7 +119,7 @@ impl Source {
                 Ok(Facts {
                     spec,
                     floats_per_token,
-                    tp_heads: Some(info.config.kv_heads),
+                    tp: Some(TpLimits::of(&info.config)),
                     page_multiple: multiple,
                     by_ratio_only,
                     text,
@@ -169,12 +170,12 @@ impl Facts {
     #[must_use]
     pub(crate) const fn planned(
         spec: ModelSpec,
-        tp_heads: Option<usize>,
+        tp: Option<TpLimits>,
         page_multiple: usize,
         by_ratio_only: bool,
     ) -> Self {
         let text = Text::Absent;
-        Self { spec, floats_per_token: 0, tp_heads, page_multiple, by_ratio_only, text }
+        Self { spec, floats_per_token: 0, tp, page_multiple, by_ratio_only, text }
     }
 
     /// Builds the tokenizer and renders its chat template once, where it has one.
@@ -231,15 +232,18 @@ fn unusable(path: &Path, error: &model::LoadError) -> Finding {
     }
 }
 
-/// Hidden states, projections and gates of one token.
-const fn floats_per_token(config: &ModelConfig) -> usize {
-    let heads = config.heads + 2 * config.kv_heads;
-    // Two sets of streams, where there are several.
-    let streams = match &config.deepseek_v4 {
-        Some(v4) => 2 * v4.streams,
-        None => 0,
+/// Hidden states, on every rank, and projections and gates, shared out, of one token; with several
+/// ranks also what they leave for each other, twice.
+fn floats_per_token(config: &ModelConfig, ranks: usize) -> usize {
+    let ModelConfig { hidden, heads, kv_heads, head_dim, intermediate, .. } = *config;
+    // Two sets of streams, where there are several. Dense ranks leave partial sums, the others what
+    // their experts make of a token.
+    let (streams, left) = match &config.deepseek_v4 {
+        Some(v4) => (2 * v4.streams, v4.experts_per_token),
+        None => (0, ranks),
     };
-    (4 + streams) * config.hidden + heads * config.head_dim + 2 * config.intermediate
+    let left = if ranks > 1 { 2 * left } else { 0 };
+    (ranks * (4 + streams) + left) * hidden + (heads + 2 * kv_heads) * head_dim + 2 * intermediate
 }
 
 /// The pools with pages of another size, and the rows of one rank's heads.

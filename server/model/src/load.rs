@@ -348,7 +348,8 @@ impl Opened {
             Share::all(ranks, &self.config, self.naming, &self.weights)
         };
         all(ranks).map_err(|what| {
-            let works = (1..ranks).rev().find(|ranks| all(*ranks).is_ok()).unwrap_or(1);
+            let mut fewer = (1..ranks.min(self.config.kv_heads + 1)).rev();
+            let works = fewer.find(|ranks| all(*ranks).is_ok()).unwrap_or(1);
             LoadError::Ranks { path: self.weights.path().to_owned(), ranks, what, works }
         })
     }

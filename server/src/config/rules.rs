@@ -1,6 +1,6 @@
 //! Rules on single values and pairs of values: neither the host nor the pools take part.
 
-use model::ModelSpec;
+use model::{ModelSpec, TpError};
 
 use super::findings::{Class, Finding, Findings};
 use super::hierarchy;
@@ -121,17 +121,14 @@ fn pages(settings: &Settings, facts: &Facts, findings: &mut Findings) {
     }
 }
 
-/// Every rank has the same number of heads.
+/// Every rank has its share of the model.
 fn ranks(settings: &Settings, facts: &Facts, findings: &mut Findings) {
-    let ranks = settings.machine.tp_size;
-    let Some(heads) = facts.tp_heads.filter(|heads| ranks > 0 && !heads.is_multiple_of(ranks))
-    else {
-        return;
-    };
-    let works =
-        (1..ranks.min(heads + 1)).rev().find(|ranks| heads.is_multiple_of(*ranks)).unwrap_or(1);
-    let reason = format!("the heads of {} are shared out in {heads} groups", facts.spec.name);
-    findings.add(finding("TP001", "--tp-size", ranks, reason, format!("--tp-size {works}")));
+    // No ranks at all are refused by another rule.
+    let ranks = settings.machine.tp_size.max(1);
+    if let Some(Err(TpError { what, works, .. })) = facts.tp.as_ref().map(|tp| tp.check(ranks)) {
+        let reason = format!("{ranks} ranks of {}: {what}", facts.spec.name);
+        findings.add(finding("TP001", "--tp-size", ranks, reason, format!("--tp-size {works}")));
+    }
 }
 
 fn batch(settings: &Settings, findings: &mut Findings) {

@@ -1,4 +1,5 @@
 mod hierarchy;
+mod ranks;
 
 use super::*;
 use crate::source::Source;

@@ -36,10 +36,16 @@ fn post(server: &Server, path: &str, body: &Value) -> Value {
 
 #[test]
 fn a_deepseek_v4_model_answers_as_its_reference_cold_and_from_the_cache() {
+    for ranks in [1, 2] {
+        check(ranks);
+    }
+}
+
+fn check(ranks: usize) {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/tiny-deepseek-v4");
     let golden = std::fs::read(format!("{model}/golden.safetensors")).expect("a fixture");
     let special = special(model);
-    let server = Server::start(&format!("--probe-port 0 --model {model}"));
+    let server = Server::start(&format!("--probe-port 0 --model {model} --tp-size {ranks}"));
     for prompt in 0..5 {
         let ids = integers(&golden, &format!("p{prompt}.input_ids"));
         let expected = integers(&golden, &format!("p{prompt}.greedy_ids"));

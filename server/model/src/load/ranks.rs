@@ -52,7 +52,9 @@ impl TpLimits {
     /// [`TpError`] names the first field that stands against it.
     pub fn check(&self, ranks: usize) -> Result<(), TpError> {
         let Some(what) = self.refusal(ranks) else { return Ok(()) };
-        let works = (1..ranks).rev().find(|ranks| self.refusal(*ranks).is_none()).unwrap_or(1);
+        // More than there are do not divide them.
+        let mut fewer = (1..ranks.min(self.even.1.saturating_add(1))).rev();
+        let works = fewer.find(|ranks| self.refusal(*ranks).is_none()).unwrap_or(1);
         Err(TpError { ranks, what, works })
     }
 
@@ -83,6 +85,7 @@ mod tests {
         };
         assert_eq!(check(5), uneven(5, 4));
         assert_eq!(check(0), uneven(0, 1));
+        assert_eq!(check(usize::MAX), uneven(usize::MAX, 4));
         let few = "6 ranks: n_routed_experts is 5, too few for each to have one; 4 would work";
         assert_eq!(check(6), Err(few.to_owned()));
     }

@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use memory_pool::LoadGate;
 use model::{RunError, Sampled};
 use types::{PoolId, Time};
 
@@ -24,6 +23,8 @@ pub(crate) struct Report {
     pub(crate) prompt_tokens: u64,
     pub(crate) recomputed_tokens: u64,
     pub(crate) generated_tokens: u64,
+    /// For how long the forward pass waited for loads.
+    pub(crate) load_wait: Duration,
     pub(crate) first_tokens: Vec<FirstToken>,
     pub(crate) inter_token: Vec<Duration>,
     pub(crate) queue_exits: Vec<QueueExit>,
@@ -36,6 +37,7 @@ impl Report {
         self.prompt_tokens = 0;
         self.recomputed_tokens = 0;
         self.generated_tokens = 0;
+        self.load_wait = Duration::ZERO;
         self.first_tokens.clear();
         self.inter_token.clear();
         self.queue_exits.clear();
@@ -174,7 +176,6 @@ impl Core {
         let ran = phase != StepPhase::Idle;
         let stages = self.clock.report();
         let waits = self.host.as_mut().map(Host::take_waits).unwrap_or_default();
-        let loads = self.plan.batch.loads.as_ref().map(LoadGate::waited).unwrap_or_default();
         self.observer.on_step(&StepStats {
             now,
             phase,
@@ -189,7 +190,7 @@ impl Core {
             recomputed_tokens: self.report.recomputed_tokens,
             generated_tokens: self.report.generated_tokens,
             preemptions: self.plan.preemptions,
-            copy_waits: CopyWaits { loads, held: self.plan.held, ..waits },
+            copy_waits: CopyWaits { loads: self.report.load_wait, held: self.plan.held, ..waits },
             first_tokens: &self.report.first_tokens,
             inter_token: &self.report.inter_token,
             queue_exits: &self.report.queue_exits,

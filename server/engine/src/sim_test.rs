@@ -4,10 +4,13 @@
 //! after every turn and every balance at the end. The same seed always does the same.
 //!
 //! `SIGHTLINE_SIM_SEEDS=10000` runs so many seeds instead of 500, `SIGHTLINE_SIM_SEED=n` seed `n`
-//! alone, and `SIGHTLINE_SIM_PLANT=n` makes the engine lose the pages of request `n`.
+//! alone. `SIGHTLINE_SIM_PLANT=n` makes the engine lose the pages of request `n`, and
+//! `SIGHTLINE_SIM_PLANT_LOAD=n` makes load `n` from the host tier move nothing.
 
 mod check;
 mod client;
+mod copier;
+mod cover;
 mod dice;
 mod door;
 mod ending;
@@ -36,10 +39,34 @@ macro_rules! ensure {
 use ensure;
 
 const SEEDS: u64 = 500;
-const LEAK_SEEDS: u64 = 100;
+const PLANT_SEEDS: u64 = 100;
 const SEED: &str = "SIGHTLINE_SIM_SEED";
 const SEED_COUNT: &str = "SIGHTLINE_SIM_SEEDS";
-const PLANT: &str = "SIGHTLINE_SIM_PLANT";
+
+/// A fault that a test plants, in the `n`th of those that it could befall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plant {
+    Leak(u32),
+    LostLoad(u32),
+}
+
+impl Plant {
+    const LEAK: &str = "SIGHTLINE_SIM_PLANT";
+    const LOST_LOAD: &str = "SIGHTLINE_SIM_PLANT_LOAD";
+
+    const fn variable(self) -> (&'static str, u32) {
+        match self {
+            Self::Leak(nth) => (Self::LEAK, nth),
+            Self::LostLoad(nth) => (Self::LOST_LOAD, nth),
+        }
+    }
+
+    fn from_variables() -> Option<Self> {
+        let small = |nth: u64| u32::try_from(nth).expect("a small number");
+        let leak = variable(Self::LEAK).map(|nth| Self::Leak(small(nth)));
+        leak.or_else(|| variable(Self::LOST_LOAD).map(|nth| Self::LostLoad(small(nth))))
+    }
+}
 
 #[expect(clippy::disallowed_methods, reason = "a test is replayed by hand, it has no CLI")]
 fn variable(name: &str) -> Option<u64> {
@@ -58,17 +85,19 @@ fn seeds() -> Range<u64> {
 ///
 /// # Errors
 /// Why the seed fails.
-fn run(seed: u64, plant: Option<u64>) -> Result<Coverage, String> {
+fn run(seed: u64, plant: Option<Plant>) -> Result<Coverage, String> {
     run_planted(seed, plant).0
 }
 
 /// As [`run`]; also whether the planted fault was reached.
-fn run_planted(seed: u64, plant: Option<u64>) -> (Result<Coverage, String>, bool) {
-    if let Some(nth) = plant {
-        crate::testing::plant_leak(u32::try_from(nth).expect("a small number"));
+fn run_planted(seed: u64, plant: Option<Plant>) -> (Result<Coverage, String>, bool) {
+    match plant {
+        Some(Plant::Leak(nth)) => crate::testing::plant_leak(nth),
+        Some(Plant::LostLoad(nth)) => crate::testing::plant_lost_load(nth),
+        None => {}
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| world::run(seed)));
-    let reached = !crate::testing::clear_leak();
+    let reached = !crate::testing::clear();
     let panicked =
         |panic: Box<dyn std::any::Any + Send>| Err(crate::step::panic_text(&*panic).to_owned());
     (outcome.unwrap_or_else(panicked), reached)
@@ -76,13 +105,14 @@ fn run_planted(seed: u64, plant: Option<u64>) -> (Result<Coverage, String>, bool
 
 /// What to type to see it again.
 fn replay(seed: u64) -> String {
-    let plant = variable(PLANT).map(|nth| format!("{PLANT}={nth} ")).unwrap_or_default();
+    let plant = Plant::from_variables().map(Plant::variable);
+    let plant = plant.map(|(name, nth)| format!("{name}={nth} ")).unwrap_or_default();
     format!("{plant}{SEED}={seed} cargo test -p engine --lib every_seed_keeps -- --nocapture")
 }
 
 #[test]
 fn every_seed_keeps_every_invariant() {
-    let (seeds, plant) = (seeds(), variable(PLANT));
+    let (seeds, plant) = (seeds(), Plant::from_variables());
     let (next, failed) = (AtomicU64::new(seeds.start), Mutex::new(None::<(u64, String)>));
     let coverage = Mutex::new(Coverage::default());
     let worker = || {
@@ -117,15 +147,15 @@ fn every_seed_keeps_every_invariant() {
 /// The command that a failing seed prints, run as it stands: the same seed fails the same way.
 #[test]
 fn a_failing_seed_fails_again_when_it_is_replayed() {
-    let (seed, plant) = (7, 5);
+    let (seed, plant) = (7, Plant::Leak(5));
     let why = run(seed, Some(plant)).expect_err("the planted leak is found");
     let program = std::env::current_exe().expect("this program has a path");
-    let again = |plant: Option<u64>| {
+    let again = |plant: Option<Plant>| {
         let mut command = Command::new(&program);
         command.args(["every_seed_keeps", "--nocapture"]).env(SEED, seed.to_string());
-        command.env_remove(SEED_COUNT).env_remove(PLANT);
-        if let Some(nth) = plant {
-            command.env(PLANT, nth.to_string());
+        command.env_remove(SEED_COUNT).env_remove(Plant::LEAK).env_remove(Plant::LOST_LOAD);
+        if let Some((name, nth)) = plant.map(Plant::variable) {
+            command.env(name, nth.to_string());
         }
         let output = command.output().expect("this program runs");
         let text = [output.stdout, output.stderr].concat();
@@ -133,30 +163,44 @@ fn a_failing_seed_fails_again_when_it_is_replayed() {
     };
     let (passed, text) = again(Some(plant));
     assert!(!passed && text.contains(&format!("seed {seed}: {why}")), "{text}");
-    let command = format!("{PLANT}={plant} {SEED}={seed} cargo test -p engine --lib");
+    let command = format!("{}=5 {SEED}={seed} cargo test -p engine --lib", Plant::LEAK);
     assert!(text.contains(&command), "{text}");
     let (passed, text) = again(None);
     assert!(passed, "without the fault the seed is sound: {text}");
 }
 
-#[test]
-fn a_planted_page_leak_is_found() {
+/// Runs seeds with the fault; returns how many it reached, all of which must fail with `symptom`.
+fn planted(plant: impl Fn(u64) -> Plant, symptom: &str) -> u64 {
     let (mut found, mut reached) = (0, 0);
-    for seed in 0..LEAK_SEEDS {
-        // The pages of the nth request that ends with some; a few seeds see fewer of those.
-        let (outcome, leaked) = run_planted(seed, Some(seed % 40));
-        reached += u64::from(leaked);
+    for seed in 0..PLANT_SEEDS {
+        let (outcome, planted) = run_planted(seed, Some(plant(seed)));
+        reached += u64::from(planted);
         match outcome {
             Ok(_) => {}
             Err(why) => {
-                assert!(why.contains("page"), "seed {seed} failed for another reason: {why}");
+                assert!(why.contains(symptom), "seed {seed} failed for another reason: {why}");
                 found += 1;
             }
         }
     }
-    println!("the leak was found by {found} of {LEAK_SEEDS} seeds, {reached} had it");
+    println!("the fault was found by {found} of {PLANT_SEEDS} seeds, {reached} had it");
     assert_eq!(found, reached);
-    assert!(reached > LEAK_SEEDS * 9 / 10, "{reached}");
+    reached
+}
+
+#[test]
+fn a_planted_page_leak_is_found() {
+    // The pages of the nth request that ends with some; a few seeds see fewer of those.
+    let reached = planted(|seed| Plant::Leak((seed % 40) as u32), "page");
+    assert!(reached > PLANT_SEEDS * 9 / 10, "{reached}");
+}
+
+/// A load that is told to be done and has moved nothing. Not every seed has a host tier, and not
+/// every tier so many loads.
+#[test]
+fn a_planted_load_that_moves_nothing_is_found() {
+    let reached = planted(|seed| Plant::LostLoad((seed % 5) as u32), "does not hold position");
+    assert!(reached > PLANT_SEEDS / 10, "{reached}");
 }
 
 #[test]

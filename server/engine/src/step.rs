@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use admission::{AdmissionController, Rank};
 use kv_cache::PoolSet;
+use memory_pool::LoadGate;
 use model::{Logits, ModelRunner, RunError, Sampled, Scorer};
 use types::{RequestId, Time};
 
@@ -141,6 +142,12 @@ impl Core {
 
     pub(crate) const fn is_draining(&self) -> bool {
         matches!(self.life, Life::Draining(_))
+    }
+
+    /// Whether nothing can run before something happens outside of the engine.
+    #[cfg(test)]
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.idle
     }
 
     /// Sleeps until there is something to do, at most `nap`; returns at once when there is. Where
@@ -292,7 +299,9 @@ impl Core {
             return Ok(());
         }
         let Self { runner, logits, plan, .. } = self;
-        match catch_unwind(AssertUnwindSafe(|| runner.execute(&plan.batch, logits))) {
+        let ran = catch_unwind(AssertUnwindSafe(|| runner.execute(&plan.batch, logits)));
+        self.report.load_wait = plan.batch.loads.as_ref().map_or(Duration::ZERO, LoadGate::waited);
+        match ran {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(format!("the model failed: {error}")),
             Err(panic) => return Err(format!("the model panicked: {}", panic_text(&*panic))),

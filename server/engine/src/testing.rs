@@ -1,9 +1,11 @@
 //! Faults that tests plant in the engine itself, and work that they count, per test thread.
 
 use std::cell::Cell;
+use std::thread::LocalKey;
 
 thread_local! {
     static LEAK_IN: Cell<Option<u32>> = const { Cell::new(None) };
+    static LOST_LOAD_IN: Cell<Option<u32>> = const { Cell::new(None) };
     static WALKED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -22,22 +24,30 @@ pub(crate) fn plant_leak(nth: u32) {
     LEAK_IN.set(Some(nth));
 }
 
-/// Takes a planted leak out; true where it was not reached.
-pub(crate) fn clear_leak() -> bool {
-    LEAK_IN.take().is_some()
+/// The `nth` load (from 0) that is submitted on this thread is told to have ended well and moves
+/// nothing.
+pub(crate) fn plant_lost_load(nth: u32) {
+    LOST_LOAD_IN.set(Some(nth));
+}
+
+/// Takes planted faults out; true where one was not reached.
+pub(crate) fn clear() -> bool {
+    let left = [LEAK_IN.take(), LOST_LOAD_IN.take()];
+    left.iter().any(Option::is_some)
 }
 
 /// Called once per ended request that holds pages.
 pub(crate) fn leaks_now() -> bool {
-    match LEAK_IN.get() {
-        Some(0) => {
-            LEAK_IN.set(None);
-            true
-        }
-        Some(left) => {
-            LEAK_IN.set(Some(left - 1));
-            false
-        }
-        None => false,
-    }
+    is_due(&LEAK_IN)
+}
+
+/// Called once per load.
+pub(crate) fn loses_load() -> bool {
+    is_due(&LOST_LOAD_IN)
+}
+
+fn is_due(fault: &'static LocalKey<Cell<Option<u32>>>) -> bool {
+    let left = fault.get();
+    fault.set(left.and_then(|left| left.checked_sub(1)));
+    left == Some(0)
 }

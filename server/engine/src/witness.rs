@@ -17,13 +17,13 @@ use types::{PoolId, TokenId};
 
 /// What is written of a token: the hash of the text up to it, with its layer and part, and its
 /// position beside the token itself.
-type Row = [u64; 2];
+pub(crate) type Row = [u64; 2];
 
 /// The device memory of a witness, for whoever copies pages of it in its name.
 pub(crate) type Bytes = Arc<Mutex<Option<Compute>>>;
 
 /// Layers of the model: even ones see everything, odd ones a window where there is one.
-const LAYERS: usize = 4;
+pub(crate) const LAYERS: usize = 4;
 
 /// The text before its first token.
 const START: u64 = 0x5be5;
@@ -90,6 +90,11 @@ impl Witness {
     /// Its memory, empty before pages are allocated.
     pub(crate) fn bytes(&self) -> Bytes {
         Arc::clone(&self.bytes)
+    }
+
+    /// The index pool and the spec of each part, in the order of the device's part numbers.
+    pub(crate) fn parts(&self) -> &[(PoolId, PartSpec)] {
+        &self.parts
     }
 
     /// The hash of the text that ends with `token` at `position`.

@@ -13,6 +13,7 @@ use super::load::Wish;
 use super::order;
 use super::rig::alone;
 use super::world::World;
+use crate::host::LATE;
 use crate::request::{Phase, Request};
 use crate::scheduler::Scheduler;
 use crate::step::Core;
@@ -33,7 +34,7 @@ impl Progress {
     }
 
     /// It has ended, come closer to its end, or given way to a better one: nobody starves.
-    pub(super) fn check(&self, world: &World) -> Result<(), String> {
+    pub(super) fn check(&self, world: &mut World) -> Result<(), String> {
         let Scheduler { running, retracted, .. } = &world.core.scheduler;
         let Some((rank, computed, generated)) = self.best else { return Ok(()) };
         // A better one came: it took the step's tokens, or computes what this one needs next. It
@@ -47,10 +48,17 @@ impl Progress {
         let gave_way = for_priority(world) > self.for_priority;
         let kept = gave_way || retracted.get(rank).is_none();
         ensure!(kept, "the best running request was retracted");
-        if let Some(now) = running.get(rank) {
-            let moved = now.computed() > computed || now.generated() > generated;
-            ensure!(moved, "the best running request stands still at {computed} tokens");
-        }
+        let Some(best) = running.get(rank) else { return Ok(()) };
+        let moved = best.computed() > computed || best.generated() > generated;
+        let now = world.time.read();
+        let held = !moved && world.core.plan.held > 0;
+        ensure!(moved || held, "the best running request stands still at {computed} tokens");
+        // While others run, it waits for copies only as long as those are not late.
+        let since = world.held_since.filter(|(before, _)| *before == rank && held);
+        world.held_since = held.then(|| since.unwrap_or((rank, now)));
+        let waited = world.held_since.map_or(Duration::ZERO, |(_, since)| now.since(since));
+        let most = LATE + Duration::from_millis(500);
+        ensure!(waited <= most, "the best running request was held for {waited:?}");
         Ok(())
     }
 }
@@ -108,13 +116,21 @@ fn pages(core: &Core) -> Result<(), String> {
         }
         let (used, capacity) = (stats.used_active.0, stats.capacity.0);
         ensure!(used <= capacity, "{used} pages of {capacity}");
-        ensure!(used == held.len() as u64, "page leak: {used} used, {} held", held.len());
+        let copying = scheduler.pools.copying(pool) as u64;
+        let known = held.len() as u64 + copying;
+        ensure!(used == known, "page leak: {used} used, {known} held, {copying} by copies");
         let kept = used + stats.used_cached.0;
         ensure!(kept <= capacity, "{kept} pages active and cached of {capacity}");
         let available = scheduler.pools.available(pool) as u64;
         ensure!(available + used == capacity, "{available} pages available, {used} used");
         let enabled = scheduler.pools.is_enabled();
         ensure!(enabled || stats.used_cached.0 == 0, "pages cached by a cache that is off");
+        if let Some(host) = scheduler.pools.host_stats_of(pool) {
+            let (active, cached) = (host.used_active.0, host.used_cached.0);
+            ensure!(active + cached <= host.capacity.0, "{host:?}");
+            let pinned = capacity.min(host.capacity.0) + cached;
+            ensure!(active <= pinned, "more host pages than device pages are pinned: {host:?}");
+        }
     }
     Ok(())
 }
@@ -125,6 +141,9 @@ pub(super) fn covers(world: &mut World) {
     let mut running = scheduler.running.iter();
     let passed = scheduler.pools.specs().len() > 1
         && running.any(|request| request.table.pages(PoolId(1)).0 > 0);
+    let now = world.core.clock.last();
+    let late = world.core.host.as_ref().is_some_and(|host| host.is_late(now));
+    world.coverage.count("turns with a late copy", u64::from(late));
     world.coverage.count("turns with pages that a window has passed", u64::from(passed));
 }
 
@@ -182,6 +201,10 @@ fn snapshot(world: &World) -> Result<(), String> {
     let tokens = scheduler.retracted.iter().map(|r| r.tokens.len() as u64).sum::<u64>();
     ensure!(shown.retracted.tokens == tokens, "{:?}, not {tokens} tokens", shown.retracted);
     ensure!(shown.retracted.oldest.is_some() == (tokens > 0), "{:?}", shown.retracted);
+    let host = shown.pools.iter().map(|pool| pool.host).collect::<Option<Vec<_>>>();
+    // An engine that has ended has no copies any more and shows the last it knew.
+    let fits = world.core.host.is_none() || host == scheduler.pools.host_stats();
+    ensure!(fits, "the host's pages: {:?}", shown.pools);
     let device = shown.pools.iter().map(|pool| pool.device);
     ensure!(device.eq(scheduler.pools.stats()), "{:?}", shown.pools);
     ensure!(shown.iterations == world.turns, "{} turns shown", shown.iterations);
@@ -213,6 +236,7 @@ pub(super) fn balances(world: &World) -> Result<(), String> {
         }
     }
     let told = world.watcher.0.lock().expect("one thread");
+    let told_urgent = told.urgent;
     ensure!(told.generated == generated, "{} generated, not {generated}", told.generated);
     ensure!(told.first_tokens == firsts, "{} first tokens, not {firsts}", told.first_tokens);
     ensure!(told.gaps == generated - firsts, "{} gaps", told.gaps);
@@ -227,6 +251,12 @@ pub(super) fn balances(world: &World) -> Result<(), String> {
     ensure!(told.ttft == told.ttft_phases, "phases {:?} of {:?}", told.ttft_phases, told.ttft);
     ensure!(told.left_waiting == world.accepted.len() as u64, "left: {}", told.left_waiting);
     ensure!(told.left_retracted == told.preemptions, "{} came back", told.left_retracted);
+    if let Some(copies) = &world.copies {
+        let done = copies.lock().expect("one thread").done;
+        let (told, waited) = (told.gate_time, done.gate_time);
+        ensure!(told == waited, "steps told of {told:?} at gates, it was {waited:?}");
+        ensure!(told_urgent == done.waits, "{} waits for copies, not {told_urgent}", done.waits);
+    }
     let planted = world.faults.spoilt.load(std::sync::atomic::Ordering::Relaxed);
     ensure!(spoilt == planted, "{planted} rows spoilt, {spoilt} requests ended for it");
     Ok(())

@@ -1,4 +1,4 @@
-//! The six ways in which a world ends; after each, nothing is left.
+//! The seven ways in which a world ends; after each, nothing is left.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,13 +13,17 @@ use crate::{EngineState, SubmitError};
 /// Turns after which an engine that should have ended has not.
 const TURNS_MAX: u64 = 200_000;
 
+/// Turns in which a copy should have come up.
+const COPY_TURNS: u64 = 2_000;
+
 pub(super) fn run(world: &mut World, seed: u64) -> Result<(), String> {
     // Something is going on when the end comes.
     for _ in 0..8 {
         world.arrive();
     }
     world.clients_act();
-    match seed % 6 {
+    match seed % 7 {
+        6 => fail_with_a_copy(world)?,
         0 => serve_out_then_shut_down(world)?,
         1 => drain(world, Duration::from_secs(100_000))?,
         2 => {
@@ -88,6 +92,30 @@ fn fail(world: &mut World, why: &str) -> Result<(), String> {
     state_is(world, EngineState::Failed)
 }
 
+/// A copy fails as soon as there is one; without a host tier, the model does.
+fn fail_with_a_copy(world: &mut World) -> Result<(), String> {
+    let copies = world.copies.is_some();
+    let fault = if copies { &world.faults.copy } else { &world.faults.error };
+    fault.store(true, Ordering::Relaxed);
+    let started = world.turns;
+    while world.turn()? != Turn::Ended {
+        world.clients_act();
+        if world.turns - started > COPY_TURNS {
+            // Nothing is worth a copy here.
+            world.faults.error.store(true, Ordering::Relaxed);
+        }
+        ensure!(world.turns - started < TURNS_MAX, "the engine does not end");
+    }
+    world.coverage.count("engines that failed with a copy", u64::from(copies));
+    let snapshot = world.core.shared.snapshot().clone();
+    let why = snapshot.failure.ok_or("it failed for no reason")?;
+    let loading = "the model failed: loading KV pages from host memory failed: planned";
+    let causes = ["copying KV pages failed: planned", loading, "the model failed: planned"];
+    ensure!(causes.contains(&why.as_str()), "failed for {why}");
+    submit_held(world);
+    state_is(world, EngineState::Failed)
+}
+
 fn submit_held(world: &mut World) {
     for held in std::mem::take(&mut world.held) {
         world.submit(vec![held]);
@@ -103,8 +131,11 @@ fn until_ended(world: &mut World) -> Result<(), String> {
 }
 
 fn state_is(world: &World, state: EngineState) -> Result<(), String> {
-    let found = world.core.shared.snapshot().state;
-    ensure!(found == state, "the engine is {found:?} instead of {state:?}");
+    let (found, why) = {
+        let snapshot = world.core.shared.snapshot();
+        (snapshot.state, snapshot.failure.clone())
+    };
+    ensure!(found == state, "the engine is {found:?} instead of {state:?}: {why:?}");
     Ok(())
 }
 
@@ -116,6 +147,15 @@ fn nothing_is_left(world: &mut World) -> Result<(), String> {
     for pool in &snapshot.pools {
         let lost = pool.device.used_active;
         ensure!(lost.0 == 0, "{lost} pages are lost");
+    }
+    ensure!(world.core.host.is_none(), "copies go on after the end");
+    let pools = &world.core.scheduler.pools;
+    pools.flush();
+    let kept = pools.stats().map(|stats| stats.used_active.0 + stats.used_cached.0);
+    ensure!(kept.sum::<u64>() == 0, "pages are left in a flushed cache");
+    for host in pools.host_stats().into_iter().flatten() {
+        let kept = host.used_active.0 + host.used_cached.0;
+        ensure!(kept == 0, "{kept} host pages are left in a flushed cache");
     }
     let queue = world.admission.snapshot(world.time.read());
     ensure!(queue.requests == 0, "{} permits are left", queue.requests);

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use admission::Limits;
-use kv_cache::{Namespace, PoolSpec};
-use model::{FakeOptions, SamplingParams};
+use kv_cache::{HostTier, Namespace, PoolSet, PoolSpec, WritePolicy};
+use model::{FakeOptions, ModelSpec, SamplingParams};
 use types::{Bytes, Pages, Priority, TokenId};
 
 use super::client::Quirk;
+use super::copier::Pace;
 use super::dice::Dice;
 use crate::{EngineConfig, Scheduling};
 
@@ -118,6 +119,34 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
         longest,
         levels: dice.pick(&[0, 0, 1, 5, 100]),
         families: dice.pick(&[1, 1, 3]),
+    }
+}
+
+/// The host tier of a seed, of all that the pools can have.
+pub(super) fn tier(dice: &mut Dice, config: &EngineConfig, spec: &ModelSpec) -> Option<HostTier> {
+    let wanted = dice.chance(700);
+    let more = dice.size(100..=500);
+    let load_back_threshold = dice.pick(&[0, 1, 10, 30]);
+    let policies =
+        [WritePolicy::WriteThrough, WritePolicy::WriteThroughSelective, WritePolicy::WriteBack];
+    let policies = policies.into_iter().filter(|p| PoolSet::can_tier(&config.pools(spec), *p));
+    let policies: Vec<_> = policies.collect();
+    if !wanted || !config.prefix_cache || policies.is_empty() {
+        return None;
+    }
+    let pages = config.pool_pages.iter().map(|pages| pages * more / 100).collect();
+    let policy = dice.pick(&policies);
+    Some(HostTier { pages, policy, load_back_threshold, storage: false })
+}
+
+/// From copies that nobody notices to ones that are slower than the model.
+pub(super) fn pace(dice: &mut Dice) -> Pace {
+    Pace {
+        queue: dice.pick(&[1, 2, 5, 100]),
+        start: Duration::from_micros(dice.pick(&[0, 10, 300])),
+        page: Duration::from_micros(dice.pick(&[1, 50, 500, 5000])),
+        slow: dice.pick(&[0, 0, 20]),
+        late: dice.pick(&[0, 0, 3]),
     }
 }
 

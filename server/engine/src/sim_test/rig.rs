@@ -45,6 +45,8 @@ pub(super) struct Faults {
     pub(super) not_a_number: AtomicBool,
     pub(super) error: AtomicBool,
     pub(super) panic: AtomicBool,
+    /// Of the copier, where there is a host tier.
+    pub(super) copy: Arc<AtomicBool>,
     /// How many rows were spoilt.
     pub(super) spoilt: AtomicU64,
 }

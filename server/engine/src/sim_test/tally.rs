@@ -20,6 +20,12 @@ pub(super) struct Told {
     pub(super) generated: u64,
     pub(super) prompt: u64,
     pub(super) cached: u64,
+    /// Of these, those whose pages came from the host.
+    pub(super) cached_host: u64,
+    /// Requests that stood still until pages were copied, by turn; and what steps waited.
+    pub(super) held: u64,
+    pub(super) gate_time: Duration,
+    pub(super) urgent: u64,
     pub(super) recomputed: u64,
     pub(super) batch_tokens: u64,
     pub(super) first_tokens: u64,
@@ -57,6 +63,10 @@ impl Observer for Watcher {
         told.generated += stats.generated_tokens;
         told.prompt += stats.prompt_tokens;
         told.cached += stats.cached_device_tokens + stats.cached_host_tokens;
+        told.cached_host += stats.cached_host_tokens;
+        told.held += stats.copy_waits.held;
+        told.gate_time += stats.copy_waits.loads;
+        told.urgent += stats.copy_waits.urgent;
         told.recomputed += stats.recomputed_tokens;
         told.batch_tokens += stats.tokens as u64;
         told.largest_batch = told.largest_batch.max(stats.tokens);
@@ -168,6 +178,19 @@ impl Coverage {
             "ended after a preemption",
             "tokens recomputed",
             "prompt tokens taken from the cache",
+            "prompt tokens loaded from the host",
+            "seeds with a host tier",
+            "backups",
+            "loads",
+            "copies that found the queue full",
+            "backups dropped for the queue",
+            "waits at a gate",
+            "waits for a whole copy",
+            "requests held by a copy",
+            "turns that waited for a copy",
+            "turns with a late copy",
+            "engines that failed with a copy",
+            "pages evicted from the host",
         ]
         .map(str::to_owned)
         .to_vec();

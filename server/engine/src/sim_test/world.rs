@@ -6,18 +6,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use admission::{AdmissionController, Rank};
-use types::RequestId;
+use model::ModelRunner;
+use types::{RequestId, Time};
 
 use super::client::Clients;
+use super::copier::{Copies, Shared, VirtualCopier};
 use super::dice::Dice;
 use super::door::{Door, Held};
-use super::load::{Conditions, Wish, conditions, growing};
+use super::load::{Conditions, Wish, conditions, growing, pace, tier};
 use super::rig::{Faults, FaultyRunner, VirtualTime};
 use super::tally::{Coverage, Watcher};
 use super::{check, ending, ensure, order};
 use crate::step::{Core, Turn};
 use crate::witness::Witness;
-use crate::{AbortReason, EngineConfig, Handle, Outcome, PreemptReason, prepare};
+use crate::{AbortReason, EngineConfig, Handle, Outcome, prepare};
 
 /// Requests that each seed sees end, at least, before its own end comes.
 const REQUESTS: usize = 200;
@@ -36,6 +38,10 @@ pub(super) struct World {
     pub(super) core: Core,
     pub(super) handle: Option<Handle>,
     pub(super) faults: Arc<Faults>,
+    /// Where there is a host tier.
+    pub(super) copies: Option<Shared>,
+    /// Since when the best running request has stood still for pages that are being copied.
+    pub(super) held_since: Option<(Rank, Time)>,
     pub(super) watcher: Watcher,
     pub(super) clients: Clients,
     pub(super) accepted: HashMap<RequestId, Wish>,
@@ -60,41 +66,33 @@ pub(super) fn run(seed: u64) -> Result<Coverage, String> {
     }
     ending::run(&mut world, seed)?;
     check::balances(&world)?;
-    let told = world.watcher.0.lock().expect("one thread");
-    for end in &told.ends {
-        world.coverage.end(end);
-    }
-    let phases = crate::StepPhase::ALL.map(|phase| (phase, told.phases[phase as usize]));
-    for (phase, steps) in phases {
-        world.coverage.count(&format!("steps: {phase:?}"), steps);
-    }
-    for reason in PreemptReason::ALL {
-        let times = told.preempted[reason as usize];
-        world.coverage.count(&format!("preempted for {reason:?}"), times);
-    }
-    world.coverage.count("preemptions", told.preemptions);
-    world.coverage.count("tokens generated", told.generated);
-    world.coverage.count("tokens recomputed", told.recomputed);
-    world.coverage.count("prompt tokens taken from the cache", told.cached);
-    world.coverage.count("requests", world.accepted.len() as u64);
-    world.coverage.count("seeds", 1);
-    world.coverage.count("seeds with a window", u64::from(world.conditions.model.window.is_some()));
-    drop(told);
+    world.cover();
     Ok(world.coverage)
 }
 
 impl World {
     fn new(seed: u64) -> Result<Self, String> {
         let mut dice = Dice::new(seed);
-        let conditions = conditions(&mut dice, seed);
+        let mut conditions = conditions(&mut dice, seed);
         let time = VirtualTime::default();
         let admission = AdmissionController::new(conditions.limits, 1000.0);
         let faults = Arc::new(Faults::default());
         let inner = Witness::new(conditions.model.clone());
+        let tier = tier(&mut dice, &conditions.config, inner.spec());
+        let pace = pace(&mut dice);
+        let copies = tier.is_some().then(|| {
+            let fault = Arc::clone(&faults.copy);
+            Copies::new(&inner, pace, seed, time.clone(), fault)
+        });
         let runner = FaultyRunner { inner, faults: Arc::clone(&faults) };
         let watcher = Watcher::default();
-        let prepared = prepare(conditions.config.clone(), Box::new(runner), None)
+        let mut prepared = prepare(conditions.config.clone(), Box::new(runner), None)
             .map_err(|error| error.to_string())?;
+        // The same with a tier, but for who copies.
+        conditions.config.host = tier;
+        conditions.config.check(prepared.spec()).map_err(|error| error.to_string())?;
+        prepared.config = conditions.config.clone();
+        prepared.copier = copies.clone().map(|copies| Box::new(VirtualCopier(copies)) as Box<_>);
         let (core, handle) = prepared.into_core(
             Arc::clone(&admission),
             Box::new(watcher.clone()),
@@ -108,6 +106,8 @@ impl World {
             core,
             handle: Some(handle),
             faults,
+            copies,
+            held_since: None,
             watcher,
             clients: Clients::default(),
             accepted: HashMap::new(),
@@ -180,13 +180,27 @@ impl World {
         check::covers(self);
         match turn {
             Turn::Worked => before.check(self)?,
-            Turn::Idle => {
-                ensure!(self.core.scheduler.is_empty(), "idle with requests in the engine");
+            Turn::Idle if self.core.scheduler.is_empty() => {
                 self.time.pass(Duration::from_micros(self.dice.within(1..=20_000)));
             }
+            Turn::Idle => self.rest()?,
             Turn::Ended => {}
         }
         Ok(turn)
+    }
+
+    /// Requests are there and nothing ran: they wait for a copy, and its end would wake the engine.
+    fn rest(&mut self) -> Result<(), String> {
+        if !self.core.is_idle() {
+            return Ok(());
+        }
+        let mut copies = self.copies.iter().map(|copies| copies.lock().expect("one thread"));
+        let running = copies.find(|copies| copies.pending() > 0);
+        let mut copies =
+            running.ok_or("idle with requests in the engine, and nothing to wait for")?;
+        copies.step_to_an_end();
+        self.coverage.count("turns that waited for a copy", 1);
+        Ok(())
     }
 
     pub(super) const fn config(&self) -> &EngineConfig {

@@ -241,11 +241,38 @@ closed! {
         Computed = "computed",
         /// Pages of the device that an earlier request left.
         Device = "device",
+        /// Pages of the host tier, loaded for it.
+        Host = "host",
+        /// Pages that came from storage.
+        Storage = "storage",
     }
     /// Memory that a pool lives in.
     Tier: "tier" {
         /// Memory of the device that computes.
         Device = "device",
+        /// Memory of the host.
+        Host = "host",
+    }
+    /// Which way pages are copied between the tiers.
+    CopyDirection: "direction" {
+        /// From the host to the device.
+        Load = "load",
+        /// From the device to the host.
+        Backup = "backup",
+    }
+    /// Why a page got no copy.
+    CopyFailure: "reason" {
+        /// Every host page is a copy of one of the device, or is being copied.
+        NoHostRoom = "no_host_room",
+        /// Too many copies wait already.
+        QueueFull = "queue_full",
+    }
+    /// Whether memory lies on the node that it was meant for.
+    Local: "local" {
+        /// It does, or was meant for none in particular.
+        True = "true",
+        /// It lies on another.
+        False = "false",
     }
     /// Why the hit-ratio curve started again from nothing.
     CurveReset: "reason" {
@@ -254,7 +281,7 @@ closed! {
     }
     /// State of used slots of a pool.
     SlotState: "state" {
-        /// Pinned by live requests.
+        /// Pinned: by live requests; on the host by the same page of the device, and by copies.
         Active = "active",
         /// Kept for requests to come; given up when pages are needed.
         Cached = "cached",

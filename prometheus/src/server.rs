@@ -118,8 +118,8 @@ catalog! {
 
     // ---- tokens ----
 
-    /// Prompt tokens by where their KV came from; source is computed or device; added when the
-    /// batch runs, recompute after preemption excluded.
+    /// Prompt tokens by where their KV came from; source is computed, device, host or storage;
+    /// added when the batch runs, recompute after preemption excluded.
     PROMPT_TOKENS: Counter<(PromptSource,)> = "sightline_prompt_tokens_total";
     /// Tokens of prompts and answers computed again after a preemption.
     RECOMPUTED_TOKENS: Counter<()> = "sightline_recomputed_tokens_total";
@@ -128,10 +128,10 @@ catalog! {
 
     // ---- KV pools ----
 
-    /// Size of a KV pool; tier is device.
+    /// Size of a KV pool; tier is device or host.
     KV_POOL_CAPACITY_BYTES: Gauge<(Tier, Pool, TpRank)> = "sightline_kv_pool_capacity_bytes";
-    /// Used part of a KV pool; state is active (pinned by live requests) or cached
-    /// (evictable).
+    /// Used part of a KV pool; state is active (pinned by live requests; on the host by the same
+    /// page of the device or by a copy) or cached (evictable).
     KV_POOL_USED_BYTES: Gauge<(Tier, Pool, TpRank, SlotState)> = "sightline_kv_pool_used_bytes";
     /// Slots (pages or states) of a KV pool.
     KV_POOL_CAPACITY_SLOTS: Gauge<(Tier, Pool, TpRank)> = "sightline_kv_pool_capacity_slots";
@@ -150,6 +150,32 @@ catalog! {
     /// pool borrows; none for other pools.
     KV_POOL_INFO: Gauge<(Tier, Pool, Layers, PageTokens, SlotBytes, Layout, DerivedFrom)> =
         "sightline_kv_pool_info";
+
+    // ---- host tier ----
+
+    /// Host bytes that the flags in force ask for: a size flag, or ratio times device pools; 0
+    /// without a host tier.
+    HICACHE_REQUESTED_BYTES: Gauge<()> = "sightline_hicache_requested_bytes";
+    /// Host bytes the operator wanted on this server, all ranks, from --hicache-target or
+    /// --hicache-budget; 0 when not given.
+    HICACHE_TARGET_BYTES: Gauge<()> = "sightline_hicache_target_bytes";
+    /// Host to device ratio in force, however the tier was sized; 0 without a host tier.
+    HICACHE_RATIO: Gauge<()> = "sightline_hicache_ratio";
+    /// Bytes moved between device and host; direction is load or backup.
+    HICACHE_TRANSFER_BYTES: Counter<(CopyDirection, Pool, TpRank)> =
+        "sightline_hicache_transfer_bytes_total";
+    /// Time at least one copy of a direction was in flight; bytes over busy time is the true
+    /// bandwidth.
+    HICACHE_TRANSFER_BUSY_SECONDS: TimeCounter<(CopyDirection, TpRank)> =
+        "sightline_hicache_transfer_busy_seconds_total";
+    /// Pages that got no copy; reason is no_host_room or queue_full.
+    HICACHE_TRANSFER_FAILURES: Counter<(CopyDirection, Pool, CopyFailure)> =
+        "sightline_hicache_transfer_failures_total";
+    /// Copies queued or running.
+    HICACHE_PENDING_OPERATIONS: Gauge<(CopyDirection,)> = "sightline_hicache_pending_operations";
+    /// Host pool bytes resident on a NUMA node, by sampling; local is true when they were meant for
+    /// that node or for none in particular, else false.
+    HOST_POOL_NUMA_BYTES: Gauge<(NumaNode, Local)> = "sightline_host_pool_numa_bytes";
 
     // ---- hit-ratio curve ----
 

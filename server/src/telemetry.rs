@@ -1,15 +1,18 @@
 //! What the process says about itself: logs to standard error, metrics through the catalog.
 //!
 //! The recording sites are the modules below, one per side: [`observe`] for the engine, [`http`]
-//! for requests as HTTP sees them, [`requests`] for admission,
-//! [`curve`] for the estimate of hit ratios. Nothing else touches a handle.
+//! for requests as HTTP sees them, [`requests`] for admission, [`curve`] for the estimate of hit
+//! ratios, [`host`] for the host tier. Nothing else touches a handle.
 
 pub mod curve;
 pub mod gauges;
+mod host;
 pub mod http;
 pub mod observe;
 mod pools;
 pub mod requests;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Write;
 use std::time::Duration;

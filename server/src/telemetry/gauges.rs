@@ -17,6 +17,7 @@ use model::KernelUse;
 use types::{Clock, Time};
 
 use super::curve::{CurveGauges, record_costs};
+use super::host::{HostGauges, record_sizes};
 use super::pools::{self, PoolGauges};
 use crate::cli::spelled;
 use crate::config::Resolved;
@@ -64,6 +65,7 @@ pub struct Gauges {
     last_iteration: GaugeHandle,
     states: Vec<GaugeHandle>,
     pools: Vec<PoolGauges>,
+    host: HostGauges,
     queries: Follower,
     curve: CurveGauges,
     process: ProcessGauges,
@@ -109,6 +111,7 @@ impl Gauges {
             last_iteration: registry.gauge(catalog::SCHEDULER_LAST_ITERATION, ()),
             states: EngineState::ALL.iter().map(state).collect(),
             pools: pools::gauges(registry, resolved),
+            host: HostGauges::new(registry, resolved),
             queries: Follower::new(registry.counter(catalog::KV_PREFIX_QUERY_TOKENS, ())),
             curve: CurveGauges::new(registry),
             process: ProcessGauges::new(registry),
@@ -132,6 +135,9 @@ impl Gauges {
         }
         if let Some(engine) = &snapshot.engine {
             self.set_engine(engine, snapshot.now);
+        }
+        if let Some(tier) = &snapshot.tier {
+            self.host.place(tier);
         }
         if let Some(curve) = &snapshot.curve {
             self.curve.set(curve);
@@ -162,6 +168,7 @@ impl Gauges {
         for gauges in &self.pools {
             gauges.set(&engine.pools);
         }
+        self.host.set(engine);
         // Every pool knows it.
         self.queries.follow(engine.pools.first().map_or(0, |pool| pool.device.query_tokens));
     }
@@ -182,6 +189,7 @@ fn record_config(registry: &Registry, resolved: &Resolved) {
     );
     registry.gauge(catalog::CONFIG_INFO, config).set(1.0);
     pools::record_geometry(registry, resolved);
+    record_sizes(registry, resolved);
 }
 
 /// Which kernels run, as an info metric; a model that only pretends to compute has none, and says

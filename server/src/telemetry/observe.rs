@@ -123,7 +123,9 @@ impl EngineObserver {
     fn record_tokens(&self, stats: &StepStats<'_>) {
         let sources = [
             (labels::PromptSource::Computed, stats.prompt_tokens),
-            (labels::PromptSource::Device, stats.cached_device_tokens + stats.cached_host_tokens),
+            (labels::PromptSource::Device, stats.cached_device_tokens),
+            (labels::PromptSource::Host, stats.cached_host_tokens),
+            (labels::PromptSource::Storage, stats.cached_storage_tokens),
         ];
         for (source, tokens) in sources {
             self.prompt_tokens[source.index()].add(tokens);

@@ -1,0 +1,43 @@
+//! What no request to a server moves for certain, and the tests that drive it instead.
+
+use metric_catalog::def::Values;
+
+/// A metric, the label value or nothing for all of it, and the test.
+pub(crate) const ELSEWHERE: &[(&str, &str, Test)] = &[
+    ("sightline_kv_hit_curve_dropped_requests_total", "", CURVE),
+    ("sightline_prompt_tokens_total", "storage", SOURCES),
+    ("sightline_hicache_transfer_failures_total", "no_host_room", COPIES),
+    ("sightline_kv_pool_alloc_failures_total", "host", PARTS),
+];
+
+/// A file of the repository, and the name of a test in it.
+pub(crate) type Test = (&'static str, &'static str);
+const CURVE: Test = (
+    "server/engine/src/curve/tests.rs",
+    "events_that_find_the_queue_full_are_counted_and_nobody_waits",
+);
+const SOURCES: Test =
+    ("server/src/telemetry/tests.rs", "prompt_tokens_are_told_apart_by_their_source");
+const PARTS: Test = (
+    "server/src/telemetry/tests.rs",
+    "every_part_that_is_mirrored_is_shown_in_both_tiers_on_every_rank",
+);
+const COPIES: Test =
+    ("server/src/telemetry/tests.rs", "copies_are_counted_by_direction_part_and_rank_and_once");
+
+#[test]
+fn what_is_driven_elsewhere_is_declared_and_its_test_is_there() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    for (name, value, (file, test)) in ELSEWHERE {
+        let info = metric_catalog::all().find(|info| info.name == *name);
+        let info = info.unwrap_or_else(|| panic!("{name} is not declared"));
+        let values = info.labels.iter().filter_map(|label| match label.values {
+            Values::Closed(values) => Some(values),
+            Values::Open { .. } => None,
+        });
+        let known = values.flatten().any(|known| known == value);
+        assert!(value.is_empty() || known, "{name} has no label value {value}");
+        let text = std::fs::read_to_string(format!("{root}/{file}")).unwrap_or_default();
+        assert!(text.contains(&format!("fn {test}(")), "{file} has no test {test}");
+    }
+}

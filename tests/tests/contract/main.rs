@@ -1,0 +1,112 @@
+//! The catalog against live servers, both ways: a running server exposes every metric that is
+//! declared and nothing else, and every counter and histogram can move, label value by label value.
+
+mod drive;
+mod elsewhere;
+
+use anyhow::Result;
+use metric_catalog::def::{Info, Kind, Values};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use tests::cluster::Server;
+use tests::scrape::{Labels, Page};
+
+use self::elsewhere::ELSEWHERE;
+
+/// Labels that every series carries.
+const CONSTANT: [&str; 2] = ["engine_role", "model_name"];
+
+/// What one metric's series look like, without the constant labels and `le`.
+fn series(page: &Page, info: &Info) -> BTreeMap<Labels, f64> {
+    let sample = match info.kind {
+        Kind::Counter | Kind::Gauge => info.name.to_owned(),
+        Kind::Histogram => format!("{}_count", info.name),
+    };
+    let own = |labels: &Labels| {
+        let kept = labels.iter().filter(|(key, _)| !CONSTANT.contains(&key.as_str()));
+        kept.map(|(key, value)| (key.clone(), value.clone())).collect::<Labels>()
+    };
+    let of_name = page.samples.iter().filter(|((name, _), _)| *name == sample);
+    of_name.map(|((_, labels), value)| (own(labels), *value)).collect()
+}
+
+#[test]
+fn a_fresh_server_exposes_the_catalog_and_nothing_else() -> Result<()> {
+    let server = Server::start(&["--model", "fake:step=0ms"])?;
+    let page = server.metrics()?;
+    let declared: BTreeSet<&str> = metric_catalog::all().map(|info| info.name).collect();
+    let exposed: BTreeSet<&str> = page.types.keys().map(String::as_str).collect();
+    assert_eq!(exposed, declared);
+    for info in metric_catalog::all() {
+        assert_eq!(page.types[info.name], info.kind.as_str(), "{}", info.name);
+        let found: BTreeSet<Labels> = series(&page, info).into_keys().collect();
+        let label = |(at, value): (usize, &Cow<'static, str>)| {
+            (info.labels[at].name.to_owned(), value.clone().into_owned())
+        };
+        let expected: BTreeSet<Labels> = info
+            .combinations()
+            .iter()
+            .map(|set| set.iter().enumerate().map(label).collect())
+            .collect();
+        if info.is_closed() {
+            assert_eq!(found, expected, "{}", info.name);
+        } else {
+            assert!(!found.is_empty(), "{}", info.name);
+        }
+    }
+    for (name, labels) in page.samples.keys() {
+        for constant in CONSTANT {
+            assert!(labels.contains_key(constant), "{name} lacks {constant}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_counter_and_histogram_moves_for_each_of_its_label_values() -> Result<()> {
+    let pages = drive::all()?;
+    let still: BTreeSet<String> = metric_catalog::all()
+        .filter(|info| info.kind != Kind::Gauge)
+        .flat_map(|info| never_moved(&pages, info))
+        .collect();
+    let still: Vec<String> = still.into_iter().collect();
+    assert!(still.is_empty(), "never above 0:\n  {}", still.join("\n  "));
+    Ok(())
+}
+
+/// The metric if it is 0 on all pages, and the values of its closed labels that no series above 0
+/// has: declared ones, or, where another label is open, those that a page shows.
+fn never_moved(pages: &[Page], info: &Info) -> Vec<String> {
+    let elsewhere = |value: &str| {
+        let mut listed = ELSEWHERE.iter().filter(|(name, ..)| *name == info.name);
+        listed.any(|(_, driven, _)| driven.is_empty() || *driven == value)
+    };
+    let closed = |name: &str| info.label(name).map(|label| label.values);
+    let mut moved: BTreeSet<(String, String)> = BTreeSet::new();
+    let mut shown: BTreeSet<(String, String)> = BTreeSet::new();
+    let mut any = false;
+    for (labels, value) in pages.iter().flat_map(|page| series(page, info)) {
+        let labels =
+            labels.into_iter().filter(|(name, _)| matches!(closed(name), Some(Values::Closed(_))));
+        let labels: Vec<_> = labels.collect();
+        shown.extend(labels.clone());
+        if value > 0.0 {
+            any = true;
+            moved.extend(labels);
+        }
+    }
+    for set in info.combinations() {
+        let names = info.labels.iter().map(|label| label.name.to_owned());
+        shown.extend(names.zip(set.into_iter().map(Cow::into_owned)));
+    }
+    let mut still = Vec::new();
+    if !any && !elsewhere("") {
+        still.push(info.name.to_owned());
+    }
+    for (label, value) in shown.difference(&moved) {
+        if !elsewhere(value) {
+            still.push(format!("{}{{{label}={value:?}}}", info.name));
+        }
+    }
+    still
+}

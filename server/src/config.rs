@@ -167,7 +167,7 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: &Host) -> Result<Resolv
     let mut findings = Findings::default();
     rules::check(settings, facts, &mut findings);
     // What follows divides by these numbers.
-    if !findings.is_empty() {
+    if findings.has_errors() {
         return Err(findings);
     }
     let mut memory = ledger::plan(settings, facts, host, &mut findings);

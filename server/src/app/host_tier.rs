@@ -10,12 +10,9 @@ use types::{Bytes, Clock, Time};
 use super::Checked;
 use super::startup::StartError;
 use crate::cli::{HugePageSize, MemLayout, Settings, WritePolicy, spelled};
-use crate::config::hierarchy::{of_ratio, wanted};
+use crate::config::hierarchy::{SLAB_BYTES, of_ratio, wanted};
 use crate::config::{Class, Finding, Findings, HierarchyPlan, Resolved};
 use crate::host_tier::Facts;
-
-/// A map holds at most so many bytes; that of a smaller part holds no more than it.
-const SLAB_BYTES: Bytes = Bytes(1 << 30);
 
 /// So often the log hears how far a long allocation is.
 const NEWS: Duration = Duration::from_secs(5);
@@ -43,7 +40,7 @@ fn options(tier: &HierarchyPlan) -> HostOptions {
             MemLayout::PageFirst => HostLayout::PageFirst,
             MemLayout::PageFirstDirect => HostLayout::PageFirstDirect,
         },
-        slab_bytes: SLAB_BYTES,
+        slab_bytes: Bytes(SLAB_BYTES),
         huge_pages: match tier.huge_pages {
             HugePageSize::Off => HugePages::Off,
             HugePageSize::TwoMiB => HugePages::TwoMiB,

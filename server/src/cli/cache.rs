@@ -151,6 +151,11 @@ pub enum SwaRetention {
     TailBranch,
 }
 
+impl SwaRetention {
+    /// Where none is given.
+    pub const DEFAULT: Self = Self::TailBranch;
+}
+
 /// The prefix of a retention with a distance.
 const EVERY: &str = "tail_every_";
 /// No context is longer.
@@ -247,7 +252,7 @@ pub struct CacheSettings {
     /// tail_branch.
     #[arg(
         long,
-        default_value = "tail_branch",
+        default_value_t = SwaRetention::DEFAULT,
         value_name = "RULE",
         env = "SIGHTLINE_SWA_RETENTION"
     )]
@@ -258,11 +263,16 @@ pub struct CacheSettings {
     /// Pages that the estimate remembers; with more in use it samples. About 64 bytes each.
     #[arg(
         long,
-        default_value_t = 1_000_000,
+        default_value_t = CacheSettings::CURVE_PAGES,
         value_name = "N",
         env = "SIGHTLINE_HIT_CURVE_MAX_PAGES"
     )]
     pub hit_curve_max_pages: usize,
+}
+
+impl CacheSettings {
+    /// Pages that the estimate remembers where nothing else is said.
+    pub const CURVE_PAGES: usize = 1_000_000;
 }
 
 #[cfg(test)]

@@ -17,10 +17,12 @@ use crate::cli::{
 use crate::source::Facts;
 
 pub(crate) use self::verdicts::of_ratio;
-use self::verdicts::{impossible, judge, refused_size, target};
+use self::verdicts::{impossible, judge, refused_size, rounded_up, target};
 
 /// The ratio where nothing says how large the tier is.
 pub(super) const DEFAULT_RATIO: Ratio = Ratio(2.0);
+/// A map of host memory holds at most so many bytes; that of a smaller part holds no more than it.
+pub(crate) const SLAB_BYTES: u64 = 1 << 30;
 /// Fewer tokens are computed faster than a load is arranged.
 const LOAD_BACK_THRESHOLD: usize = 10;
 
@@ -93,7 +95,7 @@ pub(super) fn share(settings: &Settings, left: u64) -> u64 {
 }
 
 /// Flags that contradict each other.
-pub(super) fn rules(settings: &Settings, findings: &mut Findings) {
+pub(super) fn rules(settings: &Settings, facts: &Facts, findings: &mut Findings) {
     let cache = &settings.cache;
     let given = given(cache);
     let mut add = |id, flag, value: String, reason: &str, fix: String| {
@@ -129,6 +131,22 @@ pub(super) fn rules(settings: &Settings, findings: &mut Findings) {
                       device has a copy on the host";
         add("HIC005", "--hicache-ratio", ratio.to_string(), reason, "--hicache-ratio 2".to_owned());
     }
+    let most = longest_load(settings, facts);
+    if let Some(tokens) = cache.hicache_load_back_threshold.filter(|tokens| *tokens > most) {
+        let reason =
+            format!("no request ever finds more than {most} tokens there, so none would be loaded");
+        let flag = "--hicache-load-back-threshold";
+        let fix = format!("{flag} {}", LOAD_BACK_THRESHOLD.min(most));
+        add("HIC012", flag, tokens.to_string(), &reason, fix);
+    }
+}
+
+/// Tokens that a load can save at most: whole pages of the longest prompt, but for its last token.
+fn longest_load(settings: &Settings, facts: &Facts) -> usize {
+    let context = settings.load.max_context.unwrap_or(facts.spec.max_context);
+    let page = facts.spec.pools.first().map_or(1, |pool| pool.page_tokens).max(1);
+    // One token of the context is the answer's, one is always computed.
+    context.saturating_sub(2) / page * page
 }
 
 /// The flags about the tier that were given, with their values.
@@ -200,6 +218,9 @@ pub(super) fn plan(
         }
     };
     judge(cache, &plan, findings);
+    if let Some(finding) = rounded_up(cache, &plan) {
+        findings.add(finding);
+    }
     target(cache, &input, &plan, findings);
     Some(HierarchyPlan {
         requested: match input.want {

@@ -10,6 +10,8 @@ use crate::source::Facts;
 
 /// By default the pools take at most one part in this many of what is left.
 const POOL_SHARE: u64 = 2;
+/// At least one part in this many of that stays for the pools, however large the host tier is.
+const LEAST_SHARE: u64 = 8;
 /// Bytes of a number in logits and activations.
 const F32: u64 = 4;
 
@@ -68,7 +70,9 @@ pub(super) fn plan(
         // A share of what is left, and never more than the running requests could use.
         (None, Some(left)) => {
             let share = left.0 / POOL_SHARE;
-            let share = share.saturating_sub(hierarchy::share(settings, share));
+            let tier = hierarchy::share(settings, share);
+            // A tier that leaves nothing is refused for its own size, not for the pools'.
+            let share = share.saturating_sub(tier).max(share / LEAST_SHARE);
             shares.useful().min(share / ranks)
         }
         // The system does not say: one full request is what a server needs at least.

@@ -4,7 +4,7 @@ use model::{ModelSpec, TpError};
 
 use super::findings::{Class, Finding, Findings};
 use super::hierarchy;
-use crate::cli::{Settings, SwaRetention};
+use crate::cli::{CacheSettings, PrefixCache, Settings, SwaRetention, Switch};
 use crate::source::Facts;
 
 /// More tokens in a page would leave most of a page empty.
@@ -24,10 +24,13 @@ pub(super) fn check(settings: &Settings, facts: &Facts, findings: &mut Findings)
     not_countless(settings, findings);
     pages(settings, facts, findings);
     ranks(settings, facts, findings);
-    hierarchy::rules(settings, findings);
+    hierarchy::rules(settings, facts, findings);
     batch(settings, findings);
     model(settings, spec, findings);
     name(settings, spec, findings);
+    if findings.is_empty() {
+        without_effect(settings, spec, findings);
+    }
 }
 
 fn finding(
@@ -118,6 +121,33 @@ fn pages(settings: &Settings, facts: &Facts, findings: &mut Findings) {
         let fix = SwaRetention::TailEvery(every.next_multiple_of(page));
         let (value, fix) = (settings.cache.swa_retention, format!("--swa-retention {fix}"));
         findings.add(finding("CFG009", "--swa-retention", value, reason, fix));
+    }
+}
+
+/// Flags about what is kept, where nothing is.
+fn without_effect(settings: &Settings, spec: &ModelSpec, findings: &mut Findings) {
+    let cache = &settings.cache;
+    let cached = settings.load.prefix_cache == PrefixCache::On;
+    let mut add = |flag, value: String, reason: &str| {
+        let (class, fix) = (Class::Advice, format!("no {flag}"));
+        let reason = reason.to_owned();
+        findings.add(Finding { id: "CFG010", class, flag, value, reason, fix });
+    };
+    if cache.swa_retention != SwaRetention::DEFAULT {
+        let value = cache.swa_retention.to_string();
+        if spec.pools.iter().all(|pool| pool.window.is_none()) {
+            add("--swa-retention", value, "no pool of this model has a window");
+        } else if !cached {
+            add("--swa-retention", value, "nothing is kept with --prefix-cache off");
+        }
+    }
+    if cache.hit_curve_max_pages != CacheSettings::CURVE_PAGES {
+        let value = cache.hit_curve_max_pages.to_string();
+        if cache.hit_curve == Switch::Off {
+            add("--hit-curve-max-pages", value, "nothing is estimated with --hit-curve off");
+        } else if !cached {
+            add("--hit-curve-max-pages", value, "nothing is estimated with --prefix-cache off");
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 mod hierarchy;
+mod pairs;
 mod ranks;
 
 use super::*;
@@ -22,7 +23,11 @@ fn host(usable: u64) -> Host {
 }
 
 fn resolved(flags: &str, host: Host) -> Result<Resolved, Findings> {
-    let settings = settings(&format!("--model fake {flags}"));
+    resolved_of("fake", flags, host)
+}
+
+fn resolved_of(model: &str, flags: &str, host: Host) -> Result<Resolved, Findings> {
+    let settings = settings(&format!("--model {model} {flags}"));
     let facts = Source::parse(&settings)?.inspect(&settings)?;
     resolve(&settings, &facts, &host)
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::process::{Connection, Server};
+use super::process::{Server, post};
 
 /// A list of integers of a safetensors file.
 fn integers(file: &[u8], name: &str) -> Vec<i64> {
@@ -26,14 +26,6 @@ fn special(model: &str) -> Vec<i64> {
     special.map(|token| token["id"].as_i64().expect("an id")).collect()
 }
 
-fn post(server: &Server, path: &str, body: &Value) -> Value {
-    let mut connection = Connection::open(&server.api);
-    connection.send("POST", path, &body.to_string());
-    let answer = connection.answer();
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    serde_json::from_str(&answer.body).expect("JSON")
-}
-
 #[test]
 fn a_deepseek_v4_model_answers_as_its_reference_cold_and_from_the_cache() {
     for ranks in [1, 2] {
@@ -50,14 +42,14 @@ fn check(ranks: usize) {
         let ids = integers(&golden, &format!("p{prompt}.input_ids"));
         let expected = integers(&golden, &format!("p{prompt}.greedy_ids"));
         let shown: Vec<_> = expected.iter().filter(|id| !special.contains(id)).collect();
-        let text = post(&server, "/detokenize", &json!({"tokens": shown}));
+        let text = post(&server.api, "/detokenize", &json!({"tokens": shown}));
         let body = json!({
             "model": "tiny-deepseek-v4", "prompt": ids, "max_tokens": expected.len(),
             "temperature": 0, "ignore_eos": true,
         });
         // The second time whole pages of 256 tokens come from the cache, with the states in them.
         for cached in [0, (ids.len() - 1) / 256 * 256] {
-            let answer = post(&server, "/v1/completions", &body);
+            let answer = post(&server.api, "/v1/completions", &body);
             assert_eq!(answer["choices"][0]["text"], text["prompt"], "prompt {prompt}");
             let found = &answer["usage"]["prompt_tokens_details"]["cached_tokens"];
             assert_eq!(*found, cached, "prompt {prompt}");

@@ -6,3 +6,4 @@ mod plan;
 mod process;
 mod sglang;
 mod sockets;
+mod tier;

@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
+
 /// No test waits longer for a byte.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -31,16 +33,24 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn start(flags: &str) -> Self {
-        let mut child = binary()
-            .args(["serve", "--port", "0", "--log-level", "warn"])
-            .args(flags.split_whitespace())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
+        let mut command = binary();
+        command.args(["serve", "--port", "0", "--log-level", "warn"]);
+        Self::ready(command.args(flags.split_whitespace()))
+    }
+
+    /// A server whose log of fewer than 64 KiB is kept, an object a line; probes on a free port.
+    pub(super) fn logged(flags: &str) -> Self {
+        let mut command = binary();
+        command.args(["serve", "--port", "0", "--probe-port", "0", "--log-format", "json"]);
+        Self::ready(command.args(flags.split_whitespace()).stderr(Stdio::piped()))
+    }
+
+    fn ready(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
         let mut out = BufReader::new(child.stdout.take().expect("standard output is piped"));
         let mut line = String::new();
         out.read_line(&mut line).expect("a line");
-        let ready: serde_json::Value = serde_json::from_str(&line).expect("one JSON object");
+        let ready: Value = serde_json::from_str(&line).expect("one JSON object");
         assert_eq!(ready["event"], "ready", "{line}");
         assert_eq!(ready["pid"], child.id());
         let host = |key: &str| {
@@ -54,6 +64,14 @@ impl Server {
         let pid = self.child.id().to_string();
         let status = Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs");
         assert!(status.success());
+    }
+
+    /// What is logged until the end, of a server that was started for that.
+    pub(super) fn log(&mut self) -> Vec<Value> {
+        let mut text = String::new();
+        let log = self.child.stderr.as_mut().expect("a server whose log is kept");
+        log.read_to_string(&mut text).expect("text");
+        text.lines().map(|line| serde_json::from_str(line).expect("one JSON object")).collect()
     }
 
     /// The exit code, after the end; nothing more is on standard output.
@@ -145,6 +163,15 @@ pub(super) fn get(host: &str, path: &str) -> Answer {
     let mut connection = Connection::open(host);
     connection.send("GET", path, "");
     connection.answer()
+}
+
+/// The JSON of a good answer to a request on a connection of its own.
+pub(super) fn post(host: &str, path: &str, body: &Value) -> Value {
+    let mut connection = Connection::open(host);
+    connection.send("POST", path, &body.to_string());
+    let answer = connection.answer();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    serde_json::from_str(&answer.body).expect("JSON")
 }
 
 pub(super) fn completion(tokens: usize, stream: bool) -> String {

@@ -2,8 +2,8 @@
 
 use kv_cache::{HostTierPlan, Largest, PlanError, PlanInput};
 
-use super::{decimal, wanted};
-use crate::cli::{ByteSize, CacheSettings, Ratio, Settings};
+use super::{SLAB_BYTES, decimal, wanted};
+use crate::cli::{ByteSize, CacheSettings, HugePageSize, Ratio, Settings, spelled};
 use crate::config::findings::{Class, Finding, Findings};
 use crate::source::Facts;
 
@@ -85,7 +85,11 @@ pub(super) fn impossible(cache: &CacheSettings, input: &PlanInput, error: &PlanE
             format!("{} (as much as the device has), better twice that", least(*least_bytes)),
         ),
         PlanError::TooManyPages { most, .. } => {
-            (error.to_string(), format!("--hicache-ratio {most}"))
+            let fits = match input.largest() {
+                Largest::Ratio(fits) if fits < *most as f64 => Ratio(fits).to_string(),
+                Largest::Ratio(_) | Largest::Nothing | Largest::Unknown => most.to_string(),
+            };
+            (error.to_string(), format!("--hicache-ratio {fits}"))
         }
         PlanError::NoRanks | PlanError::NoDevicePages { .. } | PlanError::NothingMirrored => {
             (error.to_string(), "no --enable-hierarchical-cache".to_owned())
@@ -119,7 +123,8 @@ pub(super) fn judge(cache: &CacheSettings, plan: &HostTierPlan, findings: &mut F
         .iter()
         .map(|short| {
             let (wanted, room) = (decimal(short.wanted), decimal(short.room));
-            format!("{} has room for {room} of the {wanted} wanted there", short.limit)
+            let have = if short.limit == kv_cache::Limit::Nodes { "have" } else { "has" };
+            format!("{} {have} room for {room} of the {wanted} wanted there", short.limit)
         })
         .collect();
     findings.add(Finding {
@@ -136,6 +141,49 @@ pub(super) fn judge(cache: &CacheSettings, plan: &HostTierPlan, findings: &mut F
         ),
         fix: what_fits(flag, plan),
     });
+}
+
+/// Maps are whole pages of the system, which is much where both are large.
+pub(super) fn rounded_up(cache: &CacheSettings, plan: &HostTierPlan) -> Option<Finding> {
+    /// One part in this many is worth a word.
+    const WORTH: u64 = 10;
+    let (page, smaller) = match cache.hicache_huge_pages? {
+        HugePageSize::Off => return None,
+        HugePageSize::TwoMiB => (2 << 20, "off"),
+        HugePageSize::OneGiB => (1_u64 << 30, "2MiB"),
+    };
+    let ranks: u64 = plan.nodes.iter().map(|node| node.ranks.len() as u64).sum();
+    let (mut taken, mut maps) = (0_u64, 0);
+    for (pool, part) in plan.pools.iter().flat_map(|pool| pool.parts.iter().map(move |p| (pool, p)))
+    {
+        let pages = pool.host_pages as u64;
+        if part.host_bytes == 0 || pages == 0 {
+            continue;
+        }
+        // A map holds whole pages of the tier, at least one.
+        let per_map = (SLAB_BYTES / part.page_bytes.max(1)).max(1);
+        let (full, rest) = (pages / per_map, pages % per_map);
+        let rounded = |pages: u64| pages.saturating_mul(part.page_bytes).div_ceil(page) * page;
+        taken = taken.saturating_add(full * rounded(per_map)).saturating_add(rounded(rest));
+        maps += full + u64::from(rest > 0);
+    }
+    let (taken, maps) = (taken.saturating_mul(ranks), maps * ranks);
+    if taken.saturating_sub(plan.total_bytes) <= plan.total_bytes / WORTH {
+        return None;
+    }
+    let size = cache.hicache_huge_pages.map(spelled).unwrap_or_default();
+    Some(Finding {
+        id: "HIC013",
+        class: Class::Advice,
+        flag: "--hicache-huge-pages",
+        reason: format!(
+            "each of {maps} maps is rounded up to whole pages of {size}: {} for a tier of {}",
+            decimal(taken),
+            decimal(plan.total_bytes)
+        ),
+        value: size,
+        fix: format!("--hicache-huge-pages {smaller}"),
+    })
 }
 
 fn what_fits(flag: &str, plan: &HostTierPlan) -> String {

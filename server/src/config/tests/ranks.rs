@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn inspected(model: &str, ranks: usize) -> (Settings, crate::source::Facts) {
+fn inspected(model: &str, ranks: usize) -> (Settings, Facts) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models");
     let settings = settings(&format!("--model {folder}/{model} --tp-size {ranks}"));
     let facts = Source::parse(&settings).and_then(|source| source.inspect(&settings));

@@ -7,7 +7,6 @@ use model::{RunError, Sampled};
 use types::{PoolId, Time};
 
 use crate::event::AbortReason;
-use crate::host::Host;
 use crate::output::{Abort, Outcome, RequestEnd, RequestError, Sink, Stage, TokenEvent, Verdict};
 use crate::request::{SinkPanicked, ask};
 use crate::scheduler::Row;
@@ -23,8 +22,7 @@ pub(crate) struct Report {
     pub(crate) prompt_tokens: u64,
     pub(crate) recomputed_tokens: u64,
     pub(crate) generated_tokens: u64,
-    /// For how long the forward pass waited for loads.
-    pub(crate) load_wait: Duration,
+    pub(crate) copy_waits: CopyWaits,
     pub(crate) first_tokens: Vec<FirstToken>,
     pub(crate) inter_token: Vec<Duration>,
     pub(crate) queue_exits: Vec<QueueExit>,
@@ -37,7 +35,7 @@ impl Report {
         self.prompt_tokens = 0;
         self.recomputed_tokens = 0;
         self.generated_tokens = 0;
-        self.load_wait = Duration::ZERO;
+        self.copy_waits = CopyWaits::default();
         self.first_tokens.clear();
         self.inter_token.clear();
         self.queue_exits.clear();
@@ -175,7 +173,6 @@ impl Core {
         let phase = self.phase();
         let ran = phase != StepPhase::Idle;
         let stages = self.clock.report();
-        let waits = self.host.as_mut().map(Host::take_waits).unwrap_or_default();
         self.observer.on_step(&StepStats {
             now,
             phase,
@@ -190,7 +187,7 @@ impl Core {
             recomputed_tokens: self.report.recomputed_tokens,
             generated_tokens: self.report.generated_tokens,
             preemptions: self.plan.preemptions,
-            copy_waits: CopyWaits { loads: self.report.load_wait, held: self.plan.held, ..waits },
+            copy_waits: CopyWaits { held: self.plan.held, ..self.report.copy_waits },
             first_tokens: &self.report.first_tokens,
             inter_token: &self.report.inter_token,
             queue_exits: &self.report.queue_exits,

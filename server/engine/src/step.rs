@@ -243,7 +243,9 @@ impl Core {
     fn begin_copies(&mut self) -> Result<(), String> {
         let Some(host) = &mut self.host else { return Ok(()) };
         let now = self.clock.last();
-        self.plan.batch.loads = host.begin(&self.scheduler.pools, now, &mut *self.time)?;
+        let begun = host.begin(&self.scheduler.pools, now, &mut *self.time);
+        self.report.copy_waits = host.take_waits();
+        self.plan.batch.loads = begun?;
         Ok(())
     }
 
@@ -300,7 +302,8 @@ impl Core {
         }
         let Self { runner, logits, plan, .. } = self;
         let ran = catch_unwind(AssertUnwindSafe(|| runner.execute(&plan.batch, logits)));
-        self.report.load_wait = plan.batch.loads.as_ref().map_or(Duration::ZERO, LoadGate::waited);
+        let loads = plan.batch.loads.as_ref().map(LoadGate::waited);
+        self.report.copy_waits.loads = loads.unwrap_or_default();
         match ran {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(format!("the model failed: {error}")),

@@ -64,6 +64,14 @@ impl Architecture {
         }
     }
 
+    /// The field of `config.json` that says how many numbers are inside the MLP, or one expert.
+    const fn intermediate_field(self) -> &'static str {
+        match self {
+            Self::Llama | Self::Qwen3 | Self::Gemma3 => "intermediate_size",
+            Self::DeepseekV4 => "moe_intermediate_size",
+        }
+    }
+
     /// What the gate of the MLP goes through.
     pub(crate) const fn activation(self) -> Activation {
         match self {
@@ -198,6 +206,14 @@ pub enum ConfigError {
     /// A field that must be there is not.
     #[error("field {0} is missing")]
     Missing(String),
+    /// The same, of a field that may hold only a few values.
+    #[error("field {field} is missing, expected {expected}")]
+    Absent {
+        /// The field.
+        field: String,
+        /// What it may hold.
+        expected: String,
+    },
     /// A field holds what no model can have.
     #[error("field {field} is {found}, expected {expected}")]
     Invalid {
@@ -221,6 +237,10 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
+    fn absent(field: &str, expected: impl fmt::Display) -> Self {
+        Self::Absent { field: field.to_owned(), expected: expected.to_string() }
+    }
+
     fn invalid(field: &str, found: impl fmt::Display, expected: impl fmt::Display) -> Self {
         let (found, expected) = (shorten(&found.to_string()), expected.to_string());
         Self::Invalid { field: field.to_owned(), found, expected }
@@ -292,7 +312,7 @@ impl Draft {
             ("hidden_size", self.hidden),
             ("num_attention_heads", self.heads),
             ("num_key_value_heads", self.kv_heads),
-            ("intermediate_size", self.intermediate),
+            (self.architecture.intermediate_field(), self.intermediate),
             ("vocab_size", self.vocab),
             ("max_position_embeddings", self.max_context),
         ];

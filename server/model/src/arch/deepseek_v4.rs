@@ -139,6 +139,10 @@ mod golden;
 #[cfg(test)]
 mod invariance;
 #[cfg(test)]
+mod naive;
+#[cfg(test)]
 mod quantised;
+#[cfg(test)]
+mod random;
 #[cfg(test)]
 mod ranks;

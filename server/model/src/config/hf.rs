@@ -50,12 +50,7 @@ impl ModelConfig {
                 }
             },
             head_dim: config.optional_count("head_dim")?.or(family.head_dim),
-            intermediate: config.count(match architecture {
-                Architecture::DeepseekV4 => "moe_intermediate_size",
-                Architecture::Llama | Architecture::Qwen3 | Architecture::Gemma3 => {
-                    "intermediate_size"
-                }
-            })?,
+            intermediate: config.count(architecture.intermediate_field())?,
             vocab: config.count("vocab_size")?,
             max_context: config.count("max_position_embeddings")?,
             rms_eps: config.number("rms_norm_eps")?.unwrap_or(1e-6),

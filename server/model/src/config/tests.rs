@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod deepseek_v4;
+
 fn base() -> Value {
     json!({
         "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2,
@@ -218,64 +220,4 @@ fn what_is_not_built_of_gemma_is_refused_by_name() {
     check(image, "architecture gemma3 is not supported");
     let text = json!({"architectures": null, "model_type": "gemma3_text"});
     assert!(gemma(text).is_ok());
-}
-
-/// The tiny DeepSeek-V4 with changes; `null` takes a field away.
-fn deepseek(changes: Value) -> Result<ModelConfig, ConfigError> {
-    let text = include_bytes!("../../../../tests/fixtures/models/tiny-deepseek-v4/config.json");
-    let mut config: Value = serde_json::from_slice(text).unwrap();
-    let fields = config.as_object_mut().unwrap();
-    for (key, value) in changes.as_object().unwrap() {
-        fields.insert(key.clone(), value.clone());
-    }
-    ModelConfig::from_hf(config.to_string().as_bytes(), None)
-}
-
-#[test]
-fn both_spellings_of_deepseek_v4_agree() {
-    let listed = include_bytes!(
-        "../../../../tests/fixtures/models/tiny-deepseek-v4/config.transformers-style.json"
-    );
-    let listed = ModelConfig::from_hf(listed, None).unwrap();
-    assert_eq!(listed, deepseek(json!({})).unwrap());
-    let v4 = listed.deepseek_v4.expect("it is one");
-    assert_eq!((v4.sparse_ratio, v4.heavy_ratio, v4.hash_layers), (4, 128, 2));
-    assert_eq!(v4.layers_with(Compression::Sparse), [1, 3]);
-    assert_eq!(v4.page_multiple(), 128);
-}
-
-#[test]
-fn ratios_of_deepseek_v4_are_taken_as_they_are_listed() {
-    let ratios = |ratios: Value| deepseek(json!({"compress_ratios": ratios}));
-    let v4 = ratios(json!([48, 0, 4, 48, 4, 0, 0])).unwrap().deepseek_v4.unwrap();
-    assert_eq!((v4.heavy_ratio, v4.layers_with(Compression::Heavy)), (48, vec![0, 3]));
-    assert_eq!(v4.page_multiple(), 384);
-    let check = |found: Result<ModelConfig, ConfigError>, expect: &str| {
-        let shown = found.unwrap_err().to_string();
-        assert!(shown.contains(expect), "{shown}");
-    };
-    check(ratios(json!([0, 4, 128])), "compress_ratios is 3 numbers, expected at least 6");
-    check(ratios(json!([0, 4, 128, 4, 64, 0])), "compress_ratios 128 and 64 is not supported");
-    check(ratios(json!([0, 4, 1, 4, 128, 0])), "compress_ratios is 1, expected 0, 4");
-    check(ratios(Value::Null), "field compress_ratios is missing");
-    for field in [
-        "sliding_window",
-        "q_lora_rank",
-        "o_groups",
-        "o_lora_rank",
-        "qk_rope_head_dim",
-        "index_topk",
-        "n_routed_experts",
-        "num_experts_per_tok",
-        "num_hash_layers",
-        "hc_mult",
-        "hc_eps",
-        "swiglu_limit",
-        "compress_rope_theta",
-        "moe_intermediate_size",
-    ] {
-        check(deepseek(json!({field: null})), &format!("field {field} is missing"));
-    }
-    check(deepseek(json!({"scoring_func": "softmax"})), "scoring_func \"softmax\"");
-    check(deepseek(json!({"sliding_window": 7})), "sliding_window is 7, expected at least 8");
 }

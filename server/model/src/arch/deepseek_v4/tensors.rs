@@ -16,7 +16,7 @@ const MTP: &str = "mtp.";
 
 /// How a tensor may be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// As floats.
     Plain,
     /// As floats, FP8 or FP4.
@@ -142,7 +142,7 @@ fn check_one(
 }
 
 /// Every tensor of the model.
-fn needed(config: &ModelConfig, v4: &DeepseekV4) -> Vec<(String, Kind, Shape)> {
+pub(super) fn needed(config: &ModelConfig, v4: &DeepseekV4) -> Vec<(String, Kind, Shape)> {
     let (hidden, streams) = (config.hidden, v4.streams);
     let mut list = List { prefix: String::new(), all: Vec::new() };
     list.plain(EMBEDDING, &[config.vocab, hidden]);

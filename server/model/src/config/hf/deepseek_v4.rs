@@ -1,5 +1,11 @@
 //! What `config.json` of a DeepSeek-V4 model says beyond the common fields: the flat spelling of
 //! published checkpoints, and the one that lists kinds of layers.
+//!
+//! A field that decides about results must be there, even where only one value of it runs here.
+//! Left out may be what published files leave out, and where the reference implementation has the
+//! same default: `topk_method` (the listed spelling has no such field, and there is no other
+//! method), `attention_bias`, `mlp_bias` and `tie_word_embeddings` (all false),
+//! `num_nextn_predict_layers` (1: a block that is not used), and tokens that begin and end a text.
 
 use serde_json::Value;
 
@@ -8,10 +14,12 @@ use super::super::{
 };
 use super::{Family, Fields};
 
-/// The ratio whose windows overlap and whose entries an indexer picks.
+/// The ratio whose windows overlap and whose entries an indexer picks, in the flat spelling.
 const SPARSE_RATIO: u64 = 4;
-/// What layers with any other ratio usually have; used where no layer has one.
+/// The ratio whose entries are all seen, in the flat spelling.
 const HEAVY_RATIO: u64 = 128;
+/// More numbers in a head than any model has.
+const MAX_HEAD_DIM: u64 = 65_536;
 /// The largest ratio: entries of more tokens would make pages of a whole context.
 const MAX_RATIO: u64 = 4096;
 
@@ -26,13 +34,13 @@ pub(super) fn read(config: &Fields) -> Result<Family, ConfigError> {
     refuse_what_is_not_built(config)?;
     let layers = config.within("num_hidden_layers", 1, MAX_LAYERS)?;
     let Layers { kinds, sparse, heavy } = match config.get("compress_ratios") {
-        Some(ratios) => flat_layers(ratios, layers)?,
+        Some(ratios) => flat_layers(config, ratios, layers)?,
         None => listed_layers(config, layers)?,
     };
     let dim = |field: &str| config.within(field, 1, MAX_DIM).map(|value| value as usize);
     let number = |field: &str| config.positive_field(field);
-    let heads = config.count("num_attention_heads")?;
-    let head_dim = config.count("head_dim")?;
+    let heads = config.within("num_attention_heads", 1, MAX_DIM)?;
+    let head_dim = config.within("head_dim", 2, MAX_HEAD_DIM)?;
     let groups = config.within("o_groups", 1, heads)?;
     if !heads.is_multiple_of(groups) {
         let expected = format!("a divisor of {heads} heads");
@@ -87,20 +95,27 @@ pub(super) fn read(config: &Fields) -> Result<Family, ConfigError> {
 }
 
 fn refuse_what_is_not_built(config: &Fields) -> Result<(), ConfigError> {
-    config.expect_activation("hidden_act", "silu")?;
-    config.expect_activation("scoring_func", "sqrtsoftplus")?;
+    for (field, name) in [("hidden_act", "silu"), ("scoring_func", "sqrtsoftplus")] {
+        config.get(field).ok_or_else(|| ConfigError::absent(field, name))?;
+        config.expect_activation(field, name)?;
+    }
     config.expect_activation("topk_method", "noaux_tc")?;
-    if config.optional_flag("norm_topk_prob")? == Some(false) {
-        return Err(ConfigError::unsupported("norm_topk_prob", false, "true"));
+    match config.optional_flag("norm_topk_prob")? {
+        Some(true) => {}
+        Some(false) => return Err(ConfigError::unsupported("norm_topk_prob", false, "true")),
+        None => return Err(ConfigError::absent("norm_topk_prob", "true")),
+    }
+    if config.number("rms_norm_eps")?.is_none() {
+        return Err(ConfigError::absent("rms_norm_eps", "a number from 0 to 1, usually 1e-6"));
     }
     if config.flag("tie_word_embeddings")? {
         return Err(ConfigError::unsupported("tie_word_embeddings", true, "false"));
     }
     for field in ["num_key_value_heads", "n_shared_experts"] {
-        if let Some(count) = config.optional_count(field)?
-            && count != 1
-        {
-            return Err(ConfigError::unsupported(field, count, "1"));
+        match config.optional_count(field)? {
+            Some(1) => {}
+            Some(count) => return Err(ConfigError::unsupported(field, count, "1")),
+            None => return Err(ConfigError::absent(field, 1)),
         }
     }
     if let Some(quantization) = config.object("quantization_config")? {
@@ -115,41 +130,33 @@ fn refuse_what_is_not_built(config: &Fields) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// `compress_ratios`: one number per layer; those of a block that predicts further tokens may
-/// follow.
-fn flat_layers(ratios: &Value, layers: u64) -> Result<Layers, ConfigError> {
+/// `compress_ratios`: one number per layer; those of blocks that predict further tokens may follow.
+fn flat_layers(config: &Fields, ratios: &Value, layers: u64) -> Result<Layers, ConfigError> {
     let field = "compress_ratios";
-    let list: Option<Vec<u64>> =
-        ratios.as_array().and_then(|ratios| ratios.iter().map(Value::as_u64).collect());
-    let Some(list) = list else {
-        return Err(ConfigError::invalid(field, ratios, "a list of whole numbers"));
+    let allowed = format!("0, {SPARSE_RATIO} or {HEAVY_RATIO}");
+    let Some(list) = ratios.as_array() else {
+        return Err(ConfigError::invalid(field, ratios, format!("a list of {allowed}")));
     };
-    if (list.len() as u64) < layers {
-        let expected = format!("at least {layers} numbers, one per layer");
+    let more = config.optional_count("num_nextn_predict_layers")?.unwrap_or(1);
+    let most = layers.saturating_add(more);
+    if !(layers..=most).contains(&(list.len() as u64)) {
+        let expected = if more == 0 {
+            format!("{layers} numbers, one per layer")
+        } else {
+            let blocks = "with the blocks of num_nextn_predict_layers";
+            format!("{layers} numbers, one per layer, or {most} {blocks}")
+        };
         return Err(ConfigError::invalid(field, format!("{} numbers", list.len()), expected));
     }
-    let mut heavy = None;
-    let mut kinds = Vec::with_capacity(layers as usize);
-    for ratio in &list[..layers as usize] {
-        kinds.push(match *ratio {
-            0 => Compression::None,
-            SPARSE_RATIO => Compression::Sparse,
-            1 | MAX_RATIO.. => {
-                let expected = format!("0, {SPARSE_RATIO}, or another number from 2 to 4095");
-                return Err(ConfigError::invalid(field, ratio, expected));
-            }
-            other => {
-                let first = *heavy.get_or_insert(other);
-                if first != other {
-                    let found = format!("{first} and {other}");
-                    let supported = "0, 4 and one other number, usually 128";
-                    return Err(ConfigError::unsupported(field, found, supported));
-                }
-                Compression::Heavy
-            }
-        });
-    }
-    Ok(Layers { kinds, sparse: SPARSE_RATIO, heavy: heavy.unwrap_or(HEAVY_RATIO) })
+    let kind = |(layer, ratio): (usize, &Value)| match ratio.as_u64() {
+        Some(0) => Ok(Compression::None),
+        Some(SPARSE_RATIO) => Ok(Compression::Sparse),
+        Some(HEAVY_RATIO) => Ok(Compression::Heavy),
+        Some(_) | None => Err(ConfigError::invalid(&format!("{field}[{layer}]"), ratio, &allowed)),
+    };
+    let kinds = list.iter().enumerate().map(kind).collect::<Result<Vec<_>, _>>()?;
+    let kinds = kinds[..layers as usize].to_vec();
+    Ok(Layers { kinds, sparse: SPARSE_RATIO, heavy: HEAVY_RATIO })
 }
 
 /// `layer_types` and `compress_rates`.
@@ -212,17 +219,23 @@ fn rope_dim(config: &Fields, head_dim: u64) -> Result<usize, ConfigError> {
 }
 
 fn hash_layers(config: &Fields, layers: u64) -> Result<usize, ConfigError> {
-    if let Some(count) = config.optional_count("num_hash_layers")? {
-        return Ok(count.min(layers) as usize);
+    if config.get("num_hash_layers").is_some() {
+        return Ok(config.within("num_hash_layers", 0, layers)? as usize);
     }
-    let Some(Value::Array(kinds)) = config.get("mlp_layer_types") else {
-        return Err(ConfigError::Missing("num_hash_layers".to_owned()));
+    let field = "mlp_layer_types";
+    let Some(Value::Array(kinds)) = config.get(field) else {
+        let expected = format!("0 to {layers}");
+        return Err(ConfigError::absent("num_hash_layers", expected));
     };
+    if kinds.len() as u64 != layers {
+        let expected = format!("{layers}, as many as layers");
+        return Err(ConfigError::invalid("mlp_layer_types' length", kinds.len(), expected));
+    }
     let hash = |kind: &&Value| kind.as_str() == Some("hash_moe");
     let count = kinds.iter().take_while(hash).count();
     if let Some(kind) = kinds[count..].iter().find(|kind| kind.as_str() != Some("moe")) {
         let supported = "hash_moe for the first layers, moe for the others";
-        return Err(ConfigError::unsupported("mlp_layer_types", kind, supported));
+        return Err(ConfigError::unsupported(field, kind, supported));
     }
     Ok(count)
 }
@@ -246,9 +259,19 @@ fn compressed_rope(config: &Fields) -> Result<(f64, Option<Yarn>), ConfigError> 
             let theta = compress.positive(name, "rope_theta")?;
             (name, Some(compress), theta)
         }
-        Some(_) | None => {
+        Some(parameters) => {
             let theta = config.positive_field("compress_rope_theta")?;
-            ("rope_scaling", config.object("rope_scaling")?, theta)
+            ("rope_parameters", Some(parameters), theta)
+        }
+        None => {
+            let field = "rope_scaling";
+            // `null` says that there is none; nothing at all is a mistake.
+            if !config.0.contains_key(field) {
+                let expected = "an object of type yarn or default, or null";
+                return Err(ConfigError::absent(field, expected));
+            }
+            let theta = config.positive_field("compress_rope_theta")?;
+            (field, config.object(field)?, theta)
         }
     };
     if theta <= 1.0 {

@@ -20,6 +20,11 @@ use crate::time::TimeSource;
 /// used again.
 pub(crate) const BACKUPS_MAX: usize = 64;
 
+/// Copies that may be submitted and not ended: beside backups, what a step may wait for.
+pub(crate) const fn queue(max_running: usize) -> usize {
+    BACKUPS_MAX + 2 * max_running
+}
+
 /// A copy that has not ended for so long is late: nobody counts on its pages any more, and no new
 /// backup is begun behind it.
 pub(crate) const LATE: Duration = Duration::from_secs(1);
@@ -51,18 +56,20 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// `waker` is called when a copy has ended that no step waits for.
-    pub(crate) fn new(mut copier: Box<dyn Copier>, waker: CopyWaker) -> Self {
+    /// With a copier that has up to `queue` copies; `waker` is called when one has ended that no
+    /// step waits for.
+    pub(crate) fn new(mut copier: Box<dyn Copier>, queue: usize, waker: CopyWaker) -> Self {
         copier.wake_with(waker);
         Self {
             copier,
-            running: VecDeque::new(),
+            running: VecDeque::with_capacity(queue),
             backups: 0,
             told: 0,
             waits: CopyWaits::default(),
             orders: Vec::new(),
             urgent: Vec::new(),
-            done: Vec::new(),
+            // Copies end while answers are decoded, any number at once.
+            done: Vec::with_capacity(queue),
         }
     }
 

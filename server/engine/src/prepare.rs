@@ -16,7 +16,7 @@ use crate::config::{ConfigError, EngineConfig};
 use crate::copier::{Copier, NoBytes};
 use crate::curve::Estimator;
 use crate::handle::Handle;
-use crate::host::BACKUPS_MAX;
+use crate::host::queue;
 use crate::stats::Observer;
 use crate::step::{Core, Turn};
 use crate::time::TimeSource;
@@ -82,7 +82,7 @@ pub fn prepare(
     let copier: Option<Box<dyn Copier>> = match (&config.host, host, devices.is_empty()) {
         (None, _, _) => None,
         (Some(_), Some(host), false) => {
-            let queue = BACKUPS_MAX + 2 * config.max_running;
+            let queue = queue(config.max_running);
             Some(Box::new(CopyEngine::new(devices, Arc::new(host), queue)))
         }
         (Some(_), None, true) => Some(Box::new(NoBytes::default())),

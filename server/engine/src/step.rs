@@ -113,7 +113,8 @@ impl Core {
         };
         let host = copier.map(|copier| {
             let mailbox = Arc::clone(&mailbox);
-            Host::new(copier, Arc::new(move || mailbox.nudge()))
+            let queue = crate::host::queue(config.max_running);
+            Host::new(copier, queue, Arc::new(move || mailbox.nudge()))
         });
         let core = Self {
             scheduler: Scheduler::new(limits, pools),

@@ -15,7 +15,8 @@ use engine::{
     EngineConfig, Handle, Observer, RequestEnd, Scheduling, Sink, StepPhase, StepStats, Submission,
     TokenEvent, Verdict, prepare,
 };
-use kv_cache::Namespace;
+use kv_cache::{HostTier, Namespace, WritePolicy};
+use memory_pool::{HostMemory, HostOptions};
 use model::{FakeOptions, FakeRunner, LoadOptions, ModelRunner, SamplingParams};
 use types::{Clock, Priority, RequestId, TokenId};
 
@@ -94,6 +95,13 @@ impl Sink for Counter {
     }
 }
 
+#[derive(Clone, Copy)]
+struct Tier {
+    policy: WritePolicy,
+    /// Whether the model has bytes to copy.
+    has_bytes: bool,
+}
+
 /// An engine with its watchers.
 struct Rig {
     clock: Clock,
@@ -106,7 +114,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(runner: Box<dyn ModelRunner>, requests: usize) -> Self {
+    /// With a host tier of twice the device's pages where a policy says when it is written.
+    fn new(runner: Box<dyn ModelRunner>, requests: usize, tier: Option<Tier>) -> Self {
         let clock = Clock::start();
         let limits = Limits {
             max_queued_requests: 0,
@@ -121,7 +130,12 @@ impl Rig {
             pool_pages: vec![64 * requests; runner.spec().pools.len()],
             max_submissions: requests,
             prefix_cache: true,
-            host: None,
+            host: tier.map(|Tier { policy, .. }| HostTier {
+                pages: vec![128 * requests; runner.spec().pools.len()],
+                policy,
+                load_back_threshold: HostTier::LOAD_BACK_THRESHOLD,
+                storage: false,
+            }),
             retention: engine::Retention::default(),
             hit_curve: None,
             scheduling: Scheduling { fair_share: true, ..Scheduling::default() },
@@ -130,7 +144,12 @@ impl Rig {
         let (steps, decoded) = channel();
         let gate = Arc::new(Mutex::new(()));
         let observer = Box::new(Watcher { before: 0, steps, gate: Arc::clone(&gate) });
-        let prepared = prepare(config, runner, None).expect("good bounds");
+        let host = config.host.as_ref().filter(|_| tier.is_some_and(|tier| tier.has_bytes));
+        let memory = host.map(|host| {
+            let parts = runner.spec().part_layouts(&host.pages);
+            HostMemory::allocate(&parts, HostOptions::default(), &mut |_| {}).expect("room")
+        });
+        let prepared = prepare(config, runner, memory).expect("good bounds");
         let (handle, _) =
             prepared.spawn(Arc::clone(&admission), observer, clock).expect("a thread");
         Self { clock, admission, handle, decoded, gate, next_id: 0 }
@@ -181,8 +200,8 @@ impl Rig {
 }
 
 /// The second time around, buffers that are kept from step to step have their size.
-fn check(runner: Box<dyn ModelRunner>, requests: usize, tokens: usize) {
-    let mut rig = Rig::new(runner, requests);
+fn check(runner: Box<dyn ModelRunner>, requests: usize, tokens: usize, tier: Option<Tier>) {
+    let mut rig = Rig::new(runner, requests, tier);
     rig.run(requests, tokens);
     let warm = rig.run(requests, tokens);
     assert!(warm.len() > tokens / 2, "{} steps with all of them", warm.len());
@@ -196,15 +215,31 @@ fn allocations_are_counted() {
     assert_eq!(ALLOCATIONS.get() - before, 3, "{words:?}");
 }
 
+fn fake() -> Box<dyn ModelRunner> {
+    Box::new(FakeRunner::new(FakeOptions { max_context: 512, ..FakeOptions::default() }))
+}
+
+fn llama() -> Box<dyn ModelRunner> {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models");
+    let loaded = model::load(&models.join("tiny-llama"), LoadOptions::default());
+    loaded.expect("the fixture is sound").runner
+}
+
 #[test]
 fn decoding_allocates_nothing() {
-    let options = FakeOptions { max_context: 512, ..FakeOptions::default() };
-    check(Box::new(FakeRunner::new(options)), 24, 400);
+    check(fake(), 24, 400, None);
 }
 
 #[test]
 fn decoding_with_a_real_model_allocates_nothing() {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models");
-    let loaded = model::load(&models.join("tiny-llama"), LoadOptions::default());
-    check(loaded.expect("the fixture is sound").runner, 3, 60);
+    check(llama(), 3, 60, None);
+}
+
+/// Copies of the prompts end while they are answered.
+#[test]
+fn decoding_with_a_host_tier_allocates_nothing() {
+    for policy in [WritePolicy::WriteThrough, WritePolicy::WriteThroughSelective] {
+        check(fake(), 24, 400, Some(Tier { policy, has_bytes: false }));
+        check(llama(), 3, 60, Some(Tier { policy, has_bytes: true }));
+    }
 }

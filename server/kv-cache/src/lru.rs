@@ -75,11 +75,17 @@ impl Lru {
         self.links[key as usize].newer = OUT;
     }
 
-    fn make_room(&mut self, key: u32) {
+    /// Takes the memory that putting in `key` needs, so that doing so allocates nothing.
+    pub(crate) fn reserve(&mut self, key: u32) {
         let index = key as usize;
         if index >= self.links.len() {
             self.links.resize(index + 1, Link { newer: OUT, older: OUT });
         }
+    }
+
+    fn make_room(&mut self, key: u32) {
+        self.reserve(key);
+        let index = key as usize;
         assert!(self.links[index].newer == OUT, "a key is in the list once");
     }
 

@@ -91,6 +91,7 @@ impl Tree {
     /// A new node without pages below `parent`; its first page will have the hash `hash`.
     pub(crate) fn add_child(&mut self, parent: NodeId, hash: u64) -> NodeId {
         let child = self.nodes.create();
+        self.lru.reserve(child.0);
         self.nodes[child].depth = self.nodes[parent].end();
         self.nodes[child].parent = parent;
         self.nodes[parent].children += 1;
@@ -104,6 +105,7 @@ impl Tree {
     pub(crate) fn split(&mut self, node: NodeId, pages: usize) -> NodeId {
         debug_assert!(0 < pages && pages < self.nodes[node].len());
         let upper = self.nodes.create();
+        self.lru.reserve(upper.0);
         let (parent, first) = (self.nodes[node].parent, self.nodes[node].hashes[0]);
         self.relink(parent, first, node, upper);
         let low = &mut self.nodes[node];

@@ -25,6 +25,8 @@ pub const SERVING_JOBS: &str = "sightline-(prefill|decode|router|unified)";
 pub enum Severity {
     /// For the record: the alert that proves the path of alerts.
     None,
+    /// For whoever tunes: nobody is hurt.
+    Info,
     /// A ticket.
     Warning,
     /// A page.
@@ -36,6 +38,7 @@ impl Severity {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::Info => "info",
             Self::Warning => "warning",
             Self::Critical => "critical",
         }

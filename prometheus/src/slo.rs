@@ -64,6 +64,15 @@ pub const POOL_ACTIVE_RATIO: f64 = 0.95;
 /// Retractions a second that count as a storm.
 pub const RETRACTIONS_PER_SECOND: f64 = 0.5;
 
+/// Fill of a host pool from which evictions count against it.
+pub const HOST_POOL_FULL_RATIO: f64 = 0.95;
+/// Evictions per hit above which a full host pool only churns.
+pub const HOST_EVICTIONS_PER_HIT: f64 = 4.0;
+/// Share of the wanted host bytes below which a tier counts as undersized.
+pub const HOST_UNDERSIZED_RATIO: f64 = 0.5;
+/// Share of host pool bytes that may lie on another NUMA node than meant.
+pub const HOST_OFF_NODE_RATIO: f64 = 0.05;
+
 /// Difference between predicted and measured hit ratio above which the curve is not trusted.
 pub const CURVE_TRUST_RATIO: f64 = 0.05;
 

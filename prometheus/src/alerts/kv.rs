@@ -1,9 +1,10 @@
 //! Alerts about KV pools.
 
 use super::{Alert, Layer, Panel, Severity};
-use crate::labels::Tier;
+use crate::def::Label;
+use crate::labels::{Local, Pool, Tier};
 use crate::promql::recorded as r;
-use crate::promql::{Window, rate, sum};
+use crate::promql::{Expr, INSTANCE, Selection, Window, max, rate, ratio, sum};
 use crate::server as m;
 use crate::slo;
 
@@ -11,7 +12,15 @@ const fn pools(panel: &'static str) -> Option<Panel> {
     Some(Panel { board: "sightline-kv-pools", panel })
 }
 
+const fn hicache(panel: &'static str) -> Option<Panel> {
+    Some(Panel { board: "sightline-hicache", panel })
+}
+
 pub(super) fn alerts() -> Vec<Alert> {
+    [device(), host()].concat()
+}
+
+fn device() -> Vec<Alert> {
     // Cached pages are free for the taking, so only pinned ones count.
     let active = r::POOL_ACTIVE.is(Tier::Device).above(slo::POOL_ACTIVE_RATIO);
     let retractions = sum(rate(m::PREEMPTIONS, Window::M5)).per_instance();
@@ -40,6 +49,75 @@ pub(super) fn alerts() -> Vec<Alert> {
             runbook: "device-pool",
             panel: pools("preemptions"),
             threshold: Some(slo::RETRACTIONS_PER_SECOND),
+        },
+    ]
+}
+
+/// A host pool that is full and gives up far more pages than it serves.
+fn thrashing() -> Expr {
+    let evicted = rate(m::KV_POOL_EVICTED_SLOTS.is(Tier::Host), Window::M10);
+    let evicted = sum(evicted).per_instance_and(Pool::KEY);
+    let hits = sum(rate(m::KV_POOL_HIT_SLOTS.is(Tier::Host), Window::M10));
+    let churn = evicted.above(hits.per_instance_and(Pool::KEY).times(slo::HOST_EVICTIONS_PER_HIT));
+    let on = [INSTANCE, &["pool"]].concat();
+    r::POOL_USED.is(Tier::Host).above(slo::HOST_POOL_FULL_RATIO).and_on(&on, churn)
+}
+
+/// Bytes of the host tier where they are much less than what was wanted, or, where nobody said
+/// what is wanted, than what the flags ask for.
+fn undersized() -> Expr {
+    let held = sum(m::KV_POOL_CAPACITY_BYTES.is(Tier::Host)).per_instance();
+    let target = max(m::HICACHE_TARGET_BYTES).per_instance().above(0.0);
+    let wanted = target.or(max(m::HICACHE_REQUESTED_BYTES).per_instance().above(0.0));
+    held.below(wanted.times(slo::HOST_UNDERSIZED_RATIO))
+}
+
+fn off_node() -> Expr {
+    let elsewhere = sum(m::HOST_POOL_NUMA_BYTES.is(Local::False)).per_instance();
+    let share = ratio(elsewhere, sum(m::HOST_POOL_NUMA_BYTES).per_instance());
+    share.above(slo::HOST_OFF_NODE_RATIO)
+}
+
+fn host() -> Vec<Alert> {
+    vec![
+        Alert {
+            name: "HostPoolThrashing",
+            expr: thrashing(),
+            hold_seconds: 600,
+            severity: Severity::Info,
+            layer: None,
+            root_cause: false,
+            summary: "host pool {{ $labels.pool }} on {{ $labels.instance }} is full and evicts \
+                      far more than it serves",
+            runbook: "host-pool",
+            panel: hicache("host-pool-fill"),
+            threshold: Some(slo::HOST_POOL_FULL_RATIO),
+        },
+        Alert {
+            name: "HostCacheUndersized",
+            expr: undersized(),
+            hold_seconds: 300,
+            severity: Severity::Warning,
+            layer: None,
+            root_cause: false,
+            summary: "host cache on {{ $labels.instance }} is {{ $value | humanize1024 }}B, less \
+                      than half of what was wanted",
+            runbook: "host-cache-size",
+            panel: hicache("host-bytes"),
+            threshold: None,
+        },
+        Alert {
+            name: "HostCacheOffNode",
+            expr: off_node(),
+            hold_seconds: 600,
+            severity: Severity::Warning,
+            layer: None,
+            root_cause: false,
+            summary: "{{ $value | humanizePercentage }} of the host cache of {{ $labels.instance }} \
+                      sits on the wrong NUMA node",
+            runbook: "numa",
+            panel: hicache("numa-off-node"),
+            threshold: Some(slo::HOST_OFF_NODE_RATIO),
         },
     ]
 }

@@ -138,6 +138,9 @@ impl Gauges {
         }
         if let Some(tier) = &snapshot.tier {
             self.host.place(tier);
+            if snapshot.engine.is_none() {
+                self.pools.iter().for_each(|pool| pool.set_allocated(tier));
+            }
         }
         if let Some(curve) = &snapshot.curve {
             self.curve.set(curve);

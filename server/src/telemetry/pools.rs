@@ -16,6 +16,7 @@ use super::all;
 use super::gauges::Follower;
 use crate::cli::spelled;
 use crate::config::Resolved;
+use crate::host_tier::Facts;
 
 /// A part as it is shown.
 pub(super) struct Shown {
@@ -153,6 +154,7 @@ impl Usage {
 #[derive(Debug)]
 pub(super) struct PoolGauges {
     tier: Tier,
+    part: &'static str,
     index: usize,
     page_bytes: u64,
     ranks: Vec<RankGauges>,
@@ -184,12 +186,24 @@ impl PoolGauges {
         let failures = registry.counter(catalog::KV_POOL_ALLOC_FAILURES, in_pool);
         Self {
             tier,
+            part: part.name,
             index: part.index,
             page_bytes: part.page_bytes,
             ranks: (0..ranks).map(rank).collect(),
             hits: Follower::new(hits),
             evicted: all(evicted),
             failures: Follower::new(failures),
+        }
+    }
+
+    /// While the engine is not there yet: the host tier has its memory before weights are read.
+    pub(super) fn set_allocated(&self, facts: &Facts) {
+        let own =
+            facts.parts.iter().filter(|part| self.tier == Tier::Host && part.part == self.part);
+        for part in own {
+            let Some(rank) = self.ranks.get(part.rank) else { continue };
+            rank.capacity_slots.set_count(part.pages as u64);
+            rank.capacity_bytes.set_count(part.bytes.0);
         }
     }
 

@@ -269,6 +269,27 @@ fn bytes_on_another_node_than_meant_are_told_apart() {
 }
 
 #[test]
+fn the_tier_shows_its_size_while_weights_are_read() {
+    let resolved = on_two_ranks("--enable-hierarchical-cache");
+    let registry = registry(&resolved);
+    let gauges = Gauges::new(&registry, Clock::start(), &resolved);
+    let mut facts = Facts::new(&resolved, None, Duration::ZERO).expect("a tier");
+    let (pool, part, rank) = ("kv", "deepseek_v4_c4", 1);
+    let (pages, bytes, mapped, slabs) = (7, Bytes(70), Bytes(100), 1);
+    facts.parts = vec![PartFacts { pool, part, rank, pages, bytes, mapped, slabs }];
+    let (queue, engine, curve) = (None, None, None);
+    let (now, phase, tier) = (Time::ZERO, Phase::Loading, Some(Arc::new(facts)));
+    gauges.set(&Snapshot { now, phase, queue, engine, curve, tier });
+    let page = registry.render();
+    let sizes = ["slots", "bytes"].map(|unit| {
+        let metric = format!("kv_pool_capacity_{unit}");
+        let own = ["tier=\"host\"", "pool=\"deepseek_v4_c4\"", "tp_rank=\"1\""];
+        (sum(&page, &metric, &[]), sum(&page, &metric, &own))
+    });
+    assert_eq!(sizes, [(7.0, 7.0), (70.0, 70.0)], "and nothing else, the device has none yet");
+}
+
+#[test]
 fn prompt_tokens_are_told_apart_by_their_source() {
     let resolved = resolved("");
     let registry = registry(&resolved);
@@ -289,6 +310,7 @@ fn prompt_tokens_are_told_apart_by_their_source() {
         recomputed_tokens: 0,
         generated_tokens: 0,
         preemptions: engine::Preemptions::default(),
+        copy_waits: engine::CopyWaits::default(),
         first_tokens: &[],
         inter_token: &[],
         queue_exits: &[],

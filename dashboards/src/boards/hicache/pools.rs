@@ -1,0 +1,79 @@
+//! The pools of the host tier: how full, how useful, what they give up.
+
+use super::NOW;
+use crate::build::{line, time_series};
+use crate::ir::{Color, Line, Section, Stack};
+use metric_catalog::def::{Label, Unit};
+use metric_catalog::labels::{EvictReason, Instance, Pool, SlotState, Tier};
+use metric_catalog::promql::{Selection, rate, recorded, sum};
+use metric_catalog::{server, slo};
+
+/// Legend of a series for each pool of a process.
+const POOL: &str = "{{pool}} {{instance}}";
+
+pub(super) fn section() -> Section {
+    crate::build::section("pools", "Host pools", vec![fill(), churn()])
+}
+
+fn fill() -> Line {
+    let of_host = |state: SlotState| server::KV_POOL_USED_BYTES.is(Tier::Host).is(state);
+    let by = (Pool::KEY, Instance::KEY);
+    line(
+        9,
+        vec![
+            time_series("host-pool-fill")
+                .title("Host pool fill")
+                .describe(
+                    "Share of each host pool that holds pages. A full pool is healthy while it \
+                     serves; full with far more evictions than hits, it churns.",
+                )
+                .unit(Unit::Ratio)
+                .query(recorded::POOL_USED.is(Tier::Host), POOL)
+                .max(1.0)
+                .threshold(slo::HOST_POOL_FULL_RATIO, Color::Orange)
+                .threshold_lines()
+                .into(),
+            time_series("host-pool-bytes")
+                .title("Bytes used by pool")
+                .describe(
+                    "Bytes of each pool: pinned (on the device, too, or being copied), and on the \
+                     host alone, which is what the tier adds. The largest pool is the one to look \
+                     at, not the last in a log.",
+                )
+                .unit(Unit::Bytes)
+                .query(sum(of_host(SlotState::Active)).by(by), "pinned {{pool}} {{instance}}")
+                .query(sum(of_host(SlotState::Cached)).by(by), "host only {{pool}} {{instance}}")
+                .stacked(Stack::Sum)
+                .into(),
+        ],
+    )
+}
+
+fn churn() -> Line {
+    let hits = sum(rate(server::KV_POOL_HIT_SLOTS.is(Tier::Host), NOW));
+    let evicted = sum(rate(server::KV_POOL_EVICTED_SLOTS.is(Tier::Host), NOW));
+    line(
+        8,
+        vec![
+            time_series("host-hit-slots")
+                .title("Pages served")
+                .describe("Pages of each host pool that a prefix hit loaded.")
+                .unit(Unit::SlotsPerSecond)
+                .query(hits.by((Pool::KEY, Instance::KEY)), POOL)
+                .into(),
+            time_series("host-evictions")
+                .title("Pages given up")
+                .describe(
+                    "Pages that left the host tier, by reason: the pool itself was full, or the \
+                     page of another pool that belongs to the same tokens went. Many more than \
+                     *Pages served* is a tier that copies for nobody.",
+                )
+                .unit(Unit::SlotsPerSecond)
+                .query(
+                    evicted.by((EvictReason::KEY, Pool::KEY, Instance::KEY)),
+                    "{{reason}} {{pool}} {{instance}}",
+                )
+                .into(),
+        ],
+    )
+}

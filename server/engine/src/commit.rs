@@ -178,6 +178,7 @@ impl Core {
             phase,
             duration: if ran { now.since(started) } else { Duration::ZERO },
             busy: if ran { busy } else { Duration::ZERO },
+            rank_busy: if ran { self.runner.busy() } else { &[] },
             requests: self.plan.rows.len(),
             tokens: self.plan.batch.tokens.len(),
             prompt_tokens: self.report.prompt_tokens,

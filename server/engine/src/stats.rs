@@ -28,6 +28,10 @@ pub struct StepStats<'a> {
     pub duration: Duration,
     /// Of which in the model's forward pass, waits for copies included.
     pub busy: Duration,
+    /// How long each rank computed of that, without what it waited for other ranks and for loads:
+    /// [`ModelRunner::busy`](model::ModelRunner::busy). Empty when idle, and where the model does
+    /// not say: `busy` is all that is known then.
+    pub rank_busy: &'a [Duration],
     /// Requests in the batch.
     pub requests: usize,
     /// Tokens in the batch: prompt and recomputed ones, and answer tokens computed for the first

@@ -58,7 +58,7 @@ pub(crate) struct Core {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) life: Life,
-    runner: Box<dyn ModelRunner>,
+    pub(crate) runner: Box<dyn ModelRunner>,
     pub(crate) host: Option<Host>,
     pub(crate) logits: Logits,
     pub(crate) scorer: Scorer,

@@ -15,6 +15,7 @@ use crate::{
     TimeSource, TokenEvent, Verdict, prepare,
 };
 
+mod busy;
 mod scores;
 mod together;
 

@@ -301,6 +301,7 @@ fn prompt_tokens_are_told_apart_by_their_source() {
         phase: StepPhase::Prefill,
         duration: second,
         busy: second,
+        rank_busy: &[],
         requests: 1,
         tokens: 3,
         prompt_tokens: 3,

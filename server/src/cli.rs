@@ -6,6 +6,7 @@
 mod cache;
 mod order;
 mod plan;
+mod store;
 mod units;
 
 use std::ffi::OsString;
@@ -20,6 +21,7 @@ pub use cache::{
 };
 pub use order::{OrderSettings, PriorityOrder, Switch};
 pub use plan::{AssumeArgs, AssumedNuma, EngineArgs, KvDtype, PlanArgs};
+pub use store::{StorePrefetch, StoreSettings};
 pub use units::{ByteSize, Span};
 
 use crate::exit::Exit;
@@ -280,6 +282,9 @@ pub struct Settings {
     /// Flags about what is kept for later requests.
     #[command(flatten)]
     pub cache: CacheSettings,
+    /// Flags about the store behind the host tier.
+    #[command(flatten)]
+    pub store: StoreSettings,
     /// Flags about the machine.
     #[command(flatten)]
     pub machine: MachineSettings,

@@ -11,6 +11,7 @@ mod ledger;
 mod pools;
 pub mod ports;
 mod rules;
+pub mod store;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub use findings::{Class, Finding, Findings};
 pub use hierarchy::HierarchyPlan;
 pub use ledger::{Ledger, LedgerRow};
 pub use pools::PoolPlan;
+pub use store::StorePlan;
 
 use crate::cli::{ByteSize, PrefixCache, Settings, SwaRetention, Switch};
 use crate::source::Facts;
@@ -135,6 +137,8 @@ pub struct Resolved {
     pub tier: Option<PlanInput>,
     /// The host tier, where there is one.
     pub hierarchy: Option<HierarchyPlan>,
+    /// The store behind it, where there is one.
+    pub store: Option<StorePlan>,
     /// Of which pages the part of a sliding window is kept.
     pub retention: SwaRetention,
     /// The estimate of hit ratios, where it is made.
@@ -173,6 +177,7 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: &Host) -> Result<Resolv
     let mut memory = ledger::plan(settings, facts, host, &mut findings);
     let tier = hierarchy::input(settings, facts, host, &memory, &mut Findings::default());
     let hierarchy = hierarchy::plan(settings, facts, host, &memory, &mut findings);
+    let store = store::plan(settings, facts, &mut findings);
     if let Some(tier) = &hierarchy {
         let bytes = Bytes(tier.plan.total_bytes);
         memory.ledger.rows.push(LedgerRow { what: "host tier", bytes });
@@ -206,6 +211,7 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: &Host) -> Result<Resolv
         tp_size: settings.machine.tp_size,
         tier,
         hierarchy,
+        store,
         retention: settings.cache.swa_retention,
         curve: curve(settings),
         advice: findings,

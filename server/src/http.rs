@@ -29,6 +29,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use engine::Handle;
+use kv_store::KvStore;
 use metric_catalog::install::Registry;
 use model::ModelSpec;
 use protocol::ApiError;
@@ -88,6 +89,7 @@ pub struct Api {
     created: u64,
     serving: OnceLock<Serving>,
     tier: OnceLock<Arc<Facts>>,
+    store: OnceLock<KvStore>,
     tool_call_parser: ToolCallParser,
     /// One permit for each prompt that may be tokenised at a time.
     tokenizing: Arc<Semaphore>,
@@ -130,6 +132,7 @@ impl Api {
             created: clock.unix_seconds(clock.now()) as u64,
             serving: OnceLock::new(),
             tier: OnceLock::new(),
+            store: OnceLock::new(),
             tool_call_parser: settings.tool_call_parser,
             tokenizing: Arc::new(Semaphore::new(settings.machine.tokenizer_threads)),
             aside: tokens::Aside::new(settings.machine.max_tokenize_requests),
@@ -161,6 +164,11 @@ impl Api {
         drop(self.tier.set(Arc::new(facts)));
     }
 
+    /// The store behind the host tier is open. A second call changes nothing.
+    pub fn has_store(&self, store: KvStore) {
+        drop(self.store.set(store));
+    }
+
     /// A number that differs from process to process.
     #[must_use]
     pub const fn nonce(&self) -> u64 {
@@ -177,7 +185,8 @@ impl Api {
         let failed = engine.as_ref().is_some_and(|e| e.state == engine::EngineState::Failed);
         let phase = if failed { Phase::Failed } else { self.life.phase() };
         let tier = self.tier.get().map(Arc::clone);
-        Snapshot { now, phase, queue, engine, curve, tier }
+        let store = self.store.get().map(KvStore::stats);
+        Snapshot { now, phase, queue, engine, curve, tier, store }
     }
 
     fn next_id(&self) -> RequestId {

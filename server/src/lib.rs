@@ -20,6 +20,7 @@ mod out;
 mod plan;
 pub mod probes;
 pub mod source;
+mod storage;
 pub mod structured;
 pub mod telemetry;
 

@@ -13,7 +13,7 @@ use types::Bytes;
 
 use crate::app;
 use crate::cli::{ByteSize, Format, NumaChoice, PlanArgs, Ratio, Span, Switch};
-use crate::config::{Finding, Findings, Resolved, ports};
+use crate::config::{self, Finding, Findings, Resolved, StorePlan, ports};
 use crate::exit::Exit;
 use crate::out;
 
@@ -60,7 +60,7 @@ fn values(resolved: &Resolved) -> Vec<(&'static str, String)> {
         true => "no limit".to_owned(),
         false => span.to_string(),
     };
-    let pool: u64 = resolved.pools.iter().map(crate::config::PoolPlan::bytes).sum();
+    let pool: u64 = resolved.pools.iter().map(config::PoolPlan::bytes).sum();
     let tokens = match load.max_queued_tokens {
         Some(0) => "no limit".to_owned(),
         Some(tokens) => tokens.to_string(),
@@ -138,6 +138,22 @@ fn cache_values(resolved: &Resolved) -> Vec<(&'static str, String)> {
     }
     if let Some(target) = tier.target {
         values.push(("hicache-target", ByteSize(target.0).to_string()));
+    }
+    if let Some(store) = &resolved.store {
+        values.extend(store_values(store));
+    }
+    values
+}
+
+/// Those about the store behind the host tier.
+fn store_values(store: &StorePlan) -> Vec<(&'static str, String)> {
+    let mut values = vec![
+        ("kv-store", store.url.to_string()),
+        ("kv-store-size", ByteSize(store.max_bytes.0).to_string()),
+        ("kv-store-prefetch", store.policy.as_str().to_owned()),
+    ];
+    if let Some(longest) = config::store::longest_wait(&store.policy) {
+        values.push(("kv-store-prefetch-timeout", Span(longest).to_string()));
     }
     values
 }

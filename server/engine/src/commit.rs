@@ -15,6 +15,7 @@ use crate::stats::{
     StepStats,
 };
 use crate::step::{Core, Life};
+use crate::storage::StorageTier;
 
 /// What one turn has to tell. Kept from turn to turn, so that its memory is allocated once.
 #[derive(Default)]
@@ -184,7 +185,7 @@ impl Core {
             prompt_tokens: self.report.prompt_tokens,
             cached_device_tokens: self.plan.cached.device,
             cached_host_tokens: self.plan.cached.host,
-            cached_storage_tokens: 0,
+            cached_storage_tokens: self.plan.cached.storage,
             recomputed_tokens: self.report.recomputed_tokens,
             generated_tokens: self.report.generated_tokens,
             preemptions: self.plan.preemptions,
@@ -244,6 +245,7 @@ impl Core {
             pool.device = stats;
         }
         if let Some(host) = &self.host {
+            snapshot.storage = self.scheduler.storage.as_ref().map(StorageTier::stats);
             host.stats_into(&mut snapshot.copies);
             for (pool, id) in snapshot.pools.iter_mut().zip((0..).map(PoolId)) {
                 pool.host = self.scheduler.pools.host_stats_of(id);

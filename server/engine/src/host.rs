@@ -221,6 +221,11 @@ impl Host {
         });
     }
 
+    /// Whether no copy is under way.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.running.is_empty()
+    }
+
     pub(crate) fn stats_into(&self, stats: &mut CopyStats) {
         self.copier.stats_into(stats);
     }

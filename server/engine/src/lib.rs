@@ -39,6 +39,7 @@ mod scores;
 mod shares;
 mod stats;
 mod step;
+mod storage;
 mod submission;
 mod tenants;
 mod time;
@@ -72,6 +73,10 @@ pub use stats::{
     CopyWaits, EngineSnapshot, EngineState, FirstToken, LoopStage, Observer, PoolSnapshot,
     PreemptReason, Preemptions, Queue, QueueExit, QueueExitCause, RetractedSnapshot, StageTimes,
     StepPhase, StepStats,
+};
+pub use storage::{
+    Places, PrefetchPolicy, PrefetchTimeout, Reading, Storage, StorageBusy, StorageStats,
+    StoredPages,
 };
 pub use submission::Submission;
 pub use time::TimeSource;

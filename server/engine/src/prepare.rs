@@ -19,6 +19,7 @@ use crate::handle::Handle;
 use crate::host::queue;
 use crate::stats::Observer;
 use crate::step::{Core, Turn};
+use crate::storage::{PrefetchPolicy, Storage};
 use crate::time::TimeSource;
 
 /// How often an idle engine shows that it is alive.
@@ -52,6 +53,7 @@ pub struct Prepared {
     pub(crate) config: EngineConfig,
     pub(crate) runner: Box<dyn ModelRunner>,
     pub(crate) copier: Option<Box<dyn Copier>>,
+    pub(crate) storage: Option<(Box<dyn Storage>, PrefetchPolicy)>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -71,7 +73,7 @@ impl std::fmt::Debug for Prepared {
 pub fn prepare(
     config: EngineConfig,
     mut runner: Box<dyn ModelRunner>,
-    host: Option<HostMemory>,
+    host: Option<Arc<HostMemory>>,
 ) -> Result<Prepared, PrepareError> {
     config.check(runner.spec())?;
     if config.host.is_none() && host.is_some() {
@@ -83,7 +85,7 @@ pub fn prepare(
         (None, _, _) => None,
         (Some(_), Some(host), false) => {
             let queue = queue(config.max_running);
-            Some(Box::new(CopyEngine::new(devices, Arc::new(host), queue)))
+            Some(Box::new(CopyEngine::new(devices, host, queue)))
         }
         (Some(_), None, true) => Some(Box::new(NoBytes::default())),
         (Some(_), None, false) => {
@@ -93,10 +95,25 @@ pub fn prepare(
             return Err(PrepareError::Host("this model has no bytes to keep in host memory"));
         }
     };
-    Ok(Prepared { config, runner, copier })
+    Ok(Prepared { config, runner, copier, storage: None })
 }
 
 impl Prepared {
+    /// The same with storage behind its host tier; `policy` says how long requests wait for it.
+    ///
+    /// # Errors
+    /// There is no host tier that reports its pages ([`HostTier::storage`](crate::HostTier)).
+    pub fn with_storage(
+        self,
+        storage: Box<dyn Storage>,
+        policy: PrefetchPolicy,
+    ) -> Result<Self, PrepareError> {
+        if !self.config.host.as_ref().is_some_and(|host| host.storage) {
+            return Err(PrepareError::Host("storage is behind a host tier, and needs one"));
+        }
+        Ok(Self { storage: Some((storage, policy)), ..self })
+    }
+
     /// The model that will run.
     #[must_use]
     pub fn spec(&self) -> &ModelSpec {

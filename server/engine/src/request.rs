@@ -1,12 +1,14 @@
 //! One request: its tokens, its pages, and the one state machine that says where it is.
 
+mod taken;
 mod tell;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{Evicted, PrefillDebt, QueuePermit, Rank, Rejected};
-use kv_cache::{Claims, Lookup, Namespace, PageTable, PoolSet};
+use kv_cache::{Claims, Namespace, PageTable, PoolSet};
 use model::{Logits, Sampler, Scorer};
 use types::{Priority, RequestId, Time, TokenId};
 
@@ -17,6 +19,7 @@ use crate::stats::{Queue, QueueExit, QueueExitCause};
 use crate::submission::Submission;
 use crate::tenants::Slot;
 
+pub(crate) use taken::Taken;
 pub(crate) use tell::{SinkPanicked, ask};
 
 /// Where a request is. Each state owns what it counts for.
@@ -64,6 +67,8 @@ pub(crate) struct Request {
     /// Prompt tokens whose KV was taken from the cache instead of being computed.
     cached: usize,
     was_looked_up: bool,
+    /// Positions whose pages have come from storage for it.
+    fetched: Range<usize>,
     preemptions: usize,
     /// The log-probabilities of the prompt, where they are wanted.
     scores: Option<Scores>,
@@ -72,20 +77,6 @@ pub(crate) struct Request {
     /// Since when it runs, and for how long it ran before it was last retracted.
     running_since: Time,
     ran: Duration,
-}
-
-/// Prompt tokens taken from the cache for the first time, by where their pages were.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Taken {
-    pub(crate) device: u64,
-    pub(crate) host: u64,
-}
-
-impl std::ops::AddAssign for Taken {
-    fn add_assign(&mut self, more: Self) {
-        self.device += more.device;
-        self.host += more.host;
-    }
 }
 
 /// What computing a slice meant.
@@ -146,6 +137,7 @@ impl Request {
             recomputed: 0,
             cached: 0,
             was_looked_up: false,
+            fetched: 0..0,
             preemptions: 0,
             scores,
             queued_since: tokenized,
@@ -288,35 +280,6 @@ impl Request {
             return 0;
         }
         pools.cached_prefix(&self.namespace, &self.tokens).held_pages
-    }
-
-    /// Takes what is cached of its tokens beyond those in its pages. Returns how many prompt
-    /// tokens it has for the first time.
-    pub(crate) fn take_cached(&mut self) -> Taken {
-        if self.scores_prompt() {
-            self.settle();
-            return Taken::default();
-        }
-        let lookup = match (self.was_looked_up, self.preemptions) {
-            (false, _) => Lookup::First,
-            (true, 0) => Lookup::More,
-            (true, _) => Lookup::Again,
-        };
-        if !self.was_looked_up
-            && let Some(follower) = &self.follower
-        {
-            follower.looked_up(self.prompt_tokens);
-        }
-        self.was_looked_up = true;
-        let attached = self.table.attach_prefix(&self.namespace, &self.tokens, lookup);
-        let new = self.ever_computed.max(self.computed);
-        let prompt = self.cover(attached.tokens.saturating_sub(self.computed)).prompt;
-        self.cached += prompt;
-        self.settle();
-        // What is loaded lies behind what the device has.
-        let loaded = new.max(attached.tokens - attached.host_tokens)..new + prompt;
-        let host = loaded.len() as u64;
-        Taken { device: prompt as u64 - host, host }
     }
 
     /// Owes what it has left to compute of its prompt: what was thought to be cached when it came

@@ -25,6 +25,7 @@ use crate::preempt::{Need, Preemptor};
 use crate::queue::ByRank;
 use crate::request::{Request, Taken};
 use crate::stats::{PreemptReason, Preemptions, Queue, QueueExit};
+use crate::storage::{Arrival, StorageTier};
 use crate::waiting::Waiting;
 
 /// The part of the configuration that scheduling needs.
@@ -99,6 +100,9 @@ pub(crate) struct Scheduler {
     limits: Limits,
     pub(crate) pools: PoolSet,
     pub(crate) waiting: Waiting,
+    /// Where pages for waiting requests may come from.
+    pub(crate) storage: Option<StorageTier>,
+    arrivals: Vec<Arrival>,
     pub(crate) retracted: ByRank,
     pub(crate) running: ByRank,
     /// Tokens that the retracted requests have to compute again.
@@ -125,6 +129,8 @@ impl Scheduler {
                 limits.scheduling.queue_timeout.is_some(),
                 limits.scheduling.fair_share,
             ),
+            storage: None,
+            arrivals: Vec::new(),
             retracted: ByRank::default(),
             running: ByRank::default(),
             retracted_tokens: 0,
@@ -137,11 +143,38 @@ impl Scheduler {
         }
     }
 
-    /// Takes in a waiting request.
-    pub(crate) fn enqueue(&mut self, mut request: Request) {
+    /// Takes in a waiting request; it stands aside while its pages come from storage.
+    pub(crate) fn enqueue(&mut self, mut request: Request, now: Time) {
         request.note_cached(&self.pools);
         self.rank_of.insert(request.id, request.rank);
-        self.waiting.insert(request);
+        let storage = self.storage.as_mut().filter(|_| !request.scores_prompt());
+        let aside = storage
+            .is_some_and(|storage| storage.begin(request.rank, now, request.text(), &self.pools));
+        if aside { self.waiting.insert_aside(request) } else { self.waiting.insert(request) }
+    }
+
+    /// Lets requests whose pages have come from storage, or that waited for long enough, start.
+    fn call_those_aside(&mut self, now: Time) {
+        let Some(storage) = &mut self.storage else { return };
+        let waiting = &self.waiting;
+        storage.poll(now, &self.pools, |rank| waiting.text(rank), &mut self.arrivals);
+        for Arrival { rank, tokens } in self.arrivals.drain(..) {
+            let Some(request) = self.waiting.get_mut(rank) else { continue };
+            request.arrived(tokens, &self.pools);
+            self.waiting.call(rank);
+        }
+    }
+
+    /// A waiting request is about to leave its queue: it takes what has come from storage.
+    fn end_reading(&mut self, rank: Rank) {
+        let Some(storage) = &mut self.storage else { return };
+        let waiting = &self.waiting;
+        let text = |rank| waiting.text(rank);
+        if let Some(tokens) = storage.end(rank, &self.pools, text, &mut self.arrivals)
+            && let Some(request) = self.waiting.get_mut(rank)
+        {
+            request.arrived(tokens, &self.pools);
+        }
     }
 
     /// Takes a request out, wherever it is. `None` when it has ended before.
@@ -161,6 +194,7 @@ impl Scheduler {
             self.deadlines.remove(&request);
             return Some(request);
         }
+        self.end_reading(rank);
         self.waiting.remove(rank)
     }
 
@@ -204,6 +238,7 @@ impl Scheduler {
     pub(crate) fn schedule(&mut self, now: Time, plan: &mut StepPlan, exits: &mut Vec<QueueExit>) {
         plan.clear();
         self.claims.clear();
+        self.call_those_aside(now);
         let anyone = !(self.waiting.is_empty() && self.retracted.is_empty());
         self.reserve.reset(&self.pools);
         let mut decoding = 0;
@@ -377,7 +412,10 @@ impl Scheduler {
     fn let_in(&mut self, queue: Queue, rank: Rank, step: &mut Step<'_>) {
         let mut request = match queue {
             Queue::Retracted => self.retracted.remove(rank),
-            Queue::Waiting => self.waiting.remove(rank),
+            Queue::Waiting => {
+                self.end_reading(rank);
+                self.waiting.remove(rank)
+            }
         }
         .expect("the head is in its queue");
         match request.start(step.now) {

@@ -7,6 +7,7 @@ use memory_pool::CopyStats;
 use types::{RequestId, Time};
 
 use crate::output::{RequestEnd, TtftPhases};
+use crate::storage::StorageStats;
 
 /// Takes the engine's values. Runs on the engine's thread; what it does is paid by every step.
 pub trait Observer: Send {
@@ -274,6 +275,8 @@ pub struct EngineSnapshot {
     pub pools: Vec<PoolSnapshot>,
     /// What was copied between the tiers so far.
     pub copies: CopyStats,
+    /// What was asked of the storage behind the host tier, where there is one.
+    pub storage: Option<StorageStats>,
     /// When the last turn ended; at most a second old while the engine lives and no step runs.
     pub last_iteration: Time,
     /// Turns so far.

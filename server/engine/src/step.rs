@@ -24,6 +24,7 @@ use crate::scores::rows_per_step;
 use crate::stats::{
     EngineSnapshot, EngineState, LoopStage, Observer, PoolSnapshot, QueueExitCause,
 };
+use crate::storage::StorageTier;
 use crate::submission::Submission;
 use crate::time::{StageClock, TimeSource};
 
@@ -71,6 +72,8 @@ pub(crate) struct Core {
     /// Scratch: who was evicted.
     evicted: Vec<Rank>,
     queue_timeout: Option<Duration>,
+    /// Nothing is left that could still go to storage.
+    flushed: bool,
 }
 
 impl Core {
@@ -82,7 +85,7 @@ impl Core {
         mut time: Box<dyn TimeSource>,
     ) -> (Self, Handle) {
         let max_request_tokens = prepared.max_request_tokens();
-        let Prepared { config, runner, copier } = prepared;
+        let Prepared { config, runner, copier, storage } = prepared;
         let now = time.now();
         let snapshot = EngineSnapshot {
             state: EngineState::Ready,
@@ -93,6 +96,7 @@ impl Core {
             retracted: crate::stats::RetractedSnapshot::default(),
             pools: pools.stats().map(|device| PoolSnapshot { device, host: None }).collect(),
             copies: memory_pool::CopyStats::default(),
+            storage: None,
             last_iteration: now,
             iterations: 0,
         };
@@ -116,8 +120,16 @@ impl Core {
             let queue = crate::host::queue(config.max_running);
             Host::new(copier, queue, Arc::new(move || mailbox.nudge()))
         });
+        let mut scheduler = Scheduler::new(limits, pools);
+        scheduler.storage = storage.zip(config.host).map(|((storage, policy), host)| {
+            let threshold = host.load_back_threshold;
+            let mut storage = StorageTier::new(storage, policy, threshold, &scheduler.pools);
+            let mailbox = Arc::clone(&mailbox);
+            storage.woken_by(Box::new(move || mailbox.nudge()));
+            storage
+        });
         let core = Self {
-            scheduler: Scheduler::new(limits, pools),
+            scheduler,
             plan: StepPlan::default(),
             sampled: Vec::new(),
             report: Report::default(),
@@ -137,6 +149,7 @@ impl Core {
             idle: false,
             evicted: Vec::new(),
             queue_timeout: config.scheduling.queue_timeout,
+            flushed: false,
         };
         (core, handle)
     }
@@ -156,7 +169,9 @@ impl Core {
     pub(crate) fn rest(&mut self, nap: Duration) {
         self.mark(LoopStage::Observe);
         if self.scheduler.is_empty() || self.idle {
-            self.mailbox.wait(nap);
+            let until = self.scheduler.storage.as_ref().and_then(StorageTier::next_deadline);
+            let left = until.map_or(nap, |until| until.since(self.clock.last()));
+            self.mailbox.wait(nap.min(left));
         }
     }
 
@@ -227,7 +242,7 @@ impl Core {
         let table = self.scheduler.pools.table();
         let (vocab, now) = (self.shared.vocab, self.clock.last());
         let request = Request::new(submission, table, vocab, self.seed, now);
-        self.scheduler.enqueue(request);
+        self.scheduler.enqueue(request, now);
     }
 
     fn abort(&mut self, id: RequestId, reason: AbortReason) {
@@ -237,7 +252,11 @@ impl Core {
     /// Learns which copies between the tiers have ended.
     fn settle_copies(&mut self) -> Result<(), String> {
         let Some(host) = &mut self.host else { return Ok(()) };
-        host.settle(&self.scheduler.pools)
+        host.settle(&self.scheduler.pools)?;
+        if let Some(storage) = &mut self.scheduler.storage {
+            storage.back_up(&self.scheduler.pools);
+        }
+        Ok(())
     }
 
     /// Begins the copies that the planned step has ordered; the step waits for its loads.
@@ -247,6 +266,10 @@ impl Core {
         let begun = host.begin(&self.scheduler.pools, now, &mut *self.time);
         self.report.copy_waits = host.take_waits();
         self.plan.batch.loads = begun?;
+        // What the last request left is on its way to the host when it ends.
+        let storage = self.scheduler.storage.as_ref();
+        self.flushed = self.scheduler.is_empty()
+            && storage.is_none_or(|storage| host.is_quiet() && !storage.backs_up());
         Ok(())
     }
 
@@ -365,6 +388,9 @@ impl Core {
         if let Some(host) = self.host.take() {
             host.close(&self.scheduler.pools);
         }
+        if let Some(storage) = &mut self.scheduler.storage {
+            storage.close(&self.scheduler.pools);
+        }
     }
 
     fn stop(&mut self, reason: AbortReason) {
@@ -375,10 +401,12 @@ impl Core {
         });
     }
 
-    /// A drain is complete when nobody is here and nobody who was promised a place can come.
+    /// A drain is complete when nobody is here, nobody who was promised a place can come, and what
+    /// was computed is where it outlives the process.
     fn stop_when_drained(&mut self) {
         if self.is_draining()
             && self.scheduler.is_empty()
+            && (self.flushed || self.scheduler.storage.is_none())
             && self.admission.snapshot(self.clock.last()).requests == 0
         {
             self.stop(AbortReason::DrainDeadline);

@@ -8,12 +8,15 @@ use types::Time;
 use crate::queue::ByRank;
 use crate::request::Request;
 use crate::shares::Shares;
+use crate::storage::Text;
 use crate::tenants::{Slot, Tenants};
 
 /// Requests that hold a permit and have not started.
 #[derive(Default)]
 pub(crate) struct Waiting {
     requests: ByRank,
+    /// Those that stand aside until their pages have come from storage.
+    aside: ByRank,
     /// By the time of their permits; kept only where waiting has a limit.
     by_age: Option<BTreeSet<(Time, Rank)>>,
     /// Whose turn it is, where tenants take turns.
@@ -32,13 +35,34 @@ impl Waiting {
     /// where tenants take turns.
     pub(crate) fn new(timed: bool, fair: bool) -> Self {
         let (by_age, fair) = (timed.then(BTreeSet::new), fair.then(Fair::default));
-        Self { requests: ByRank::default(), by_age, fair }
+        Self { requests: ByRank::default(), aside: ByRank::default(), by_age, fair }
     }
 
-    pub(crate) fn insert(&mut self, mut request: Request) {
+    pub(crate) fn insert(&mut self, request: Request) {
+        self.note_age(&request);
+        self.ready(request);
+    }
+
+    /// Takes in a request that is not to start before [`call`](Self::call).
+    pub(crate) fn insert_aside(&mut self, request: Request) {
+        self.note_age(&request);
+        self.aside.insert(request);
+    }
+
+    /// A request that stands aside may start from now on.
+    pub(crate) fn call(&mut self, rank: Rank) {
+        if let Some(request) = self.aside.remove(rank) {
+            self.ready(request);
+        }
+    }
+
+    fn note_age(&mut self, request: &Request) {
         if let Some(by_age) = &mut self.by_age {
             by_age.insert((request.enqueued_at(), request.rank));
         }
+    }
+
+    fn ready(&mut self, mut request: Request) {
         if let Some(Fair { tenants, shares }) = &mut self.fair {
             let slot = tenants.enter(request.tenant.as_ref());
             request.slot = Some(slot);
@@ -48,7 +72,7 @@ impl Waiting {
     }
 
     pub(crate) fn remove(&mut self, rank: Rank) -> Option<Request> {
-        let request = self.requests.remove(rank)?;
+        let request = self.requests.remove(rank).or_else(|| self.aside.remove(rank))?;
         if let Some(by_age) = &mut self.by_age {
             by_age.remove(&(request.enqueued_at(), rank));
         }
@@ -80,12 +104,17 @@ impl Waiting {
         }
     }
 
+    /// The text of a request that waits.
+    pub(crate) fn text(&self, rank: Rank) -> Text<'_> {
+        self.get(rank).expect("who waits for storage is in this queue").text()
+    }
+
     pub(crate) fn get(&self, rank: Rank) -> Option<&Request> {
-        self.requests.get(rank)
+        self.requests.get(rank).or_else(|| self.aside.get(rank))
     }
 
     pub(crate) fn get_mut(&mut self, rank: Rank) -> Option<&mut Request> {
-        self.requests.get_mut(rank)
+        self.requests.get_mut(rank).or_else(|| self.aside.get_mut(rank))
     }
 
     /// The one that has waited longest, with the time since when; those that were
@@ -96,21 +125,22 @@ impl Waiting {
 
     /// It may wait for as long as it takes.
     pub(crate) fn excuse(&mut self, rank: Rank) {
-        if let (Some(by_age), Some(request)) = (&mut self.by_age, self.requests.get(rank)) {
-            by_age.remove(&(request.enqueued_at(), rank));
+        let Some(enqueued_at) = self.get(rank).map(Request::enqueued_at) else { return };
+        if let Some(by_age) = &mut self.by_age {
+            by_age.remove(&(enqueued_at, rank));
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.requests.len()
+        self.requests.len() + self.aside.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.requests.is_empty()
+        self.requests.is_empty() && self.aside.is_empty()
     }
 
-    /// Best rank first.
+    /// Best rank first; those that stand aside behind.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
-        self.requests.iter()
+        self.requests.iter().chain(self.aside.iter())
     }
 }

@@ -149,6 +149,7 @@ impl Rig {
             let parts = runner.spec().part_layouts(&host.pages);
             HostMemory::allocate(&parts, HostOptions::default(), &mut |_| {}).expect("room")
         });
+        let memory = memory.map(Arc::new);
         let prepared = prepare(config, runner, memory).expect("good bounds");
         let (handle, _) =
             prepared.spawn(Arc::clone(&admission), observer, clock).expect("a thread");

@@ -12,27 +12,26 @@
 //!   seam to whatever keeps bytes by name.
 //! - [`StorageTier`] is a store for a thread that must not wait: backups out of host memory and
 //!   fetches into it, on a thread of their own.
-//! - [`Prefetch`] decides, given the time, whether a request still waits for its pages.
 //!
-//! What it never does: know a page id, a request or an engine; judge errors of a backend (they are
+//! What it never does: know a request or an engine; judge errors of a backend (they are
 //! misses, counted); log.
 #![forbid(unsafe_code)]
 
 pub mod backend;
+mod fingerprint;
 mod index;
 mod key;
 mod object;
-mod prefetch;
 mod stats;
 mod store;
 mod tier;
 mod url;
 mod write;
 
+pub use fingerprint::fingerprint;
 pub use key::{PageHash, PartShape, Scope, ScopeError};
 pub use object::{Page, Part};
-pub use prefetch::{Prefetch, PrefetchPolicy, PrefetchStep, PrefetchTimeout};
 pub use stats::{DropReason, Miss, StoreStats};
 pub use store::{KvStore, NotQueued, OpenError, StoreOptions};
-pub use tier::{Fetch, HostPages, StorageTier, TierBusy, TierPage, TierPlace};
+pub use tier::{HostPages, Places, Reading, StorageTier, TierBusy, TierPages, TierPlace};
 pub use url::{Credentials, StoreUrl, UrlError};

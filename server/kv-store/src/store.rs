@@ -235,18 +235,31 @@ impl KvStore {
         result
     }
 
-    /// Whether there is an object with this hash, whatever is in it; `false` where the backend
-    /// fails. Counts as a use where it is known already.
-    pub async fn exists(&self, hash: &PageHash) -> bool {
+    /// The length of the object with this hash, whatever is in it; `None` where there is none,
+    /// which counts as a miss, as a failure does. Counts as a use where it is known already.
+    pub async fn size(&self, hash: &PageHash) -> Option<u64> {
         let inner = &*self.inner;
         let (name, path) = inner.place(hash);
-        if inner.held().index.touch(&name).is_some() {
-            return true;
+        if let Some(bytes) = inner.held().index.touch(&name) {
+            return Some(bytes);
         }
         let permit = inner.reads.acquire().await.expect("it is never closed");
-        let asked = timeout(inner.options.timeout, inner.backend.exists(&path)).await;
+        let asked = timeout(inner.options.timeout, inner.backend.size(&path)).await;
         drop(permit);
-        matches!(asked, Ok(Ok(true)))
+        let miss = match asked {
+            Ok(Ok(Some(bytes))) => return Some(bytes),
+            Ok(Ok(None)) => Miss::Absent,
+            Ok(Err(_)) => Miss::Error,
+            Err(_) => Miss::Timeout,
+        };
+        inner.counters.miss(miss);
+        None
+    }
+
+    /// The length of the object of a page with all parts; objects with fewer parts are shorter.
+    #[must_use]
+    pub fn whole_bytes(&self) -> u64 {
+        self.inner.object_bytes
     }
 
     /// Queues a page to be written; never waits. One that is there already is not written again

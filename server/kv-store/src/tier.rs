@@ -4,13 +4,14 @@
 //!   engine's thread                      thread "kv-store"
 //!   backup(pages) ── bounded queue ──>   copies each page out, queues it in the store
 //!   backups_done  <──────────────────    ids: their host pages may be reused
+//!   look(prefix)  ── bounded queue ──>   asks how many pages there are
 //!   fetch(pages)  ── bounded queue ──>   reads pages in order, some at once, into host memory
-//!   Fetch::step(now), Fetch::stop()      each under the lock of its fetch
+//!   Reading::there(), Reading::stop()    each under the lock of its reading
 //! ```
+//! The thread also computes the names of pages, which is more work than a step has time for.
 
 use crate::key::PageHash;
 use crate::object::{Page, Part};
-use crate::prefetch::{Prefetch, PrefetchPolicy, PrefetchStep};
 use crate::stats::StoreStats;
 use crate::store::{KvStore, OpenError, StoreOptions};
 use crate::url::StoreUrl;
@@ -21,7 +22,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
-use types::{PageId, PoolId, Time, TokenId, Tokens};
+use types::{PageId, PoolId, TokenId};
 
 /// Orders that wait for the thread; more are refused.
 const ORDERS: usize = 1024;
@@ -40,16 +41,43 @@ pub trait HostPages: Send + Sync + 'static {
     fn write(&self, part: usize, page: PageId, from: &[u8]);
 }
 
-/// A page of a prefix: what it is, and its host pages.
+/// The host page of a page in each index pool that has one.
+pub type Places = Vec<(PoolId, PageId)>;
+
+/// The pages of a text from one on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TierPage {
-    /// Names it.
-    pub hash: PageHash,
-    /// Its own tokens.
+pub struct TierPages {
+    /// Whose they are: pages are found under the bytes they were kept under.
+    pub namespace: Vec<u8>,
+    /// The text from its beginning; what does not fill a page at its end does not count.
     pub tokens: Vec<TokenId>,
-    /// Its host page in each index pool that has one. A backup stores the parts of these pools; a
-    /// fetch is content with nothing less than them.
-    pub places: Vec<(PoolId, PageId)>,
+    /// The number of the first page.
+    pub first: usize,
+}
+
+impl TierPages {
+    /// Name and tokens of each page.
+    fn named(&self, page_tokens: usize) -> impl Iterator<Item = (PageHash, &[TokenId])> {
+        let hashes = PageHash::pages(&self.namespace, &self.tokens, page_tokens);
+        hashes.into_iter().zip(self.tokens.chunks_exact(page_tokens)).skip(self.first)
+    }
+}
+
+/// A page with its name and its host pages.
+struct Placed {
+    hash: PageHash,
+    tokens: Vec<TokenId>,
+    places: Places,
+}
+
+fn placed(pages: &TierPages, places: Vec<Places>, page_tokens: usize) -> Vec<Placed> {
+    let named = pages.named(page_tokens).zip(places);
+    let placed = |((hash, tokens), places): ((_, &[TokenId]), _)| Placed {
+        hash,
+        tokens: tokens.to_vec(),
+        places,
+    };
+    named.map(placed).collect()
 }
 
 /// The queue of orders is full; nothing was done.
@@ -58,12 +86,13 @@ pub struct TierPage {
 pub struct TierBusy;
 
 enum Order {
-    Backup { id: u64, pages: Vec<TierPage> },
-    Fetch { pages: Vec<TierPage>, shared: Arc<Shared> },
+    Backup { id: u64, pages: TierPages, places: Vec<Places> },
+    Look { pages: TierPages, tail: usize, shared: Arc<Shared> },
+    Fetch { pages: TierPages, places: Vec<Places>, shared: Arc<Shared> },
     Close { limit: Duration, done: oneshot::Sender<()> },
 }
 
-/// What the two sides of a fetch share. The thread holds the lock while it copies a page, so that
+/// What the two sides of a reading share. The thread holds the lock while it copies a page, so that
 /// none is written once the other side stopped.
 #[derive(Debug, Default)]
 struct Progress {
@@ -152,13 +181,14 @@ impl StorageTier {
         Ok(Self { orders, backups_done, store, thread: Some(thread) })
     }
 
-    /// Queues pages to be kept. Their host pages must not change until [`Self::backups_done`] has
-    /// given `id`. Pages the store has no room for are dropped there, and counted.
+    /// Queues pages to be kept, each with the parts of the pools it has a place in. Their host pages
+    /// must not change until [`Self::backups_done`] has given `id`. Pages the store has no room for
+    /// are dropped there, and counted.
     ///
     /// # Errors
     /// The queue is full; `id` will not come.
-    pub fn backup(&self, id: u64, pages: Vec<TierPage>) -> Result<(), TierBusy> {
-        self.orders.try_send(Order::Backup { id, pages }).map_err(|_| TierBusy)
+    pub fn backup(&self, id: u64, pages: TierPages, places: Vec<Places>) -> Result<(), TierBusy> {
+        self.orders.try_send(Order::Backup { id, pages, places }).map_err(|_| TierBusy)
     }
 
     /// Adds the ids of backups whose host pages are free to change, in order.
@@ -166,23 +196,34 @@ impl StorageTier {
         ids.append(&mut lock(&self.backups_done));
     }
 
-    /// Begins to read `pages`, which follow one another, each of `page_tokens` tokens, into their
-    /// host pages.
+    /// Begins to find out how many of `pages` the store has: the most of them, from the first on,
+    /// of which the last `tail` have all parts, where those before the first count as having them.
     ///
     /// # Errors
     /// The queue is full.
-    pub fn fetch(
-        &self,
-        policy: PrefetchPolicy,
-        now: Time,
-        pages: Vec<TierPage>,
-    ) -> Result<Fetch, TierBusy> {
-        let page_tokens = u64::from(self.store.scope().page_tokens);
-        let asked = Tokens(pages.len() as u64 * page_tokens);
+    pub fn look(&self, pages: TierPages, tail: usize) -> Result<Reading, TierBusy> {
+        self.read(|shared| Order::Look { pages, tail, shared })
+    }
+
+    /// Begins to read as many of `pages` as there are `places`, each into its own, and with all
+    /// parts that has places for.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn fetch(&self, pages: TierPages, places: Vec<Places>) -> Result<Reading, TierBusy> {
+        self.read(|shared| Order::Fetch { pages, places, shared })
+    }
+
+    fn read(&self, order: impl FnOnce(Arc<Shared>) -> Order) -> Result<Reading, TierBusy> {
         let shared = Arc::<Shared>::default();
-        let order = Order::Fetch { pages, shared: Arc::clone(&shared) };
-        self.orders.try_send(order).map_err(|_| TierBusy)?;
-        Ok(Fetch { shared, page_tokens, prefetch: Prefetch::new(policy, now, asked) })
+        self.orders.try_send(order(Arc::clone(&shared))).map_err(|_| TierBusy)?;
+        Ok(Reading { shared })
+    }
+
+    /// The store, for its statistics.
+    #[must_use]
+    pub fn store(&self) -> KvStore {
+        self.store.clone()
     }
 
     /// What the store did and holds.
@@ -214,37 +255,23 @@ impl Drop for StorageTier {
     }
 }
 
-/// Pages on their way to host memory, for one request. Dropped, it stops.
+/// An answer on its way: pages that were found, or that have arrived in host memory. Dropped, it
+/// stops.
 #[derive(Debug)]
-pub struct Fetch {
+pub struct Reading {
     shared: Arc<Shared>,
-    page_tokens: u64,
-    prefetch: Prefetch,
 }
 
-impl Fetch {
-    /// What the request does when it could be scheduled `now`. After [`PrefetchStep::Stop`], call
-    /// [`Fetch::stop`], which says how many pages there are then.
-    pub fn step(&mut self, now: Time) -> PrefetchStep {
-        let (pages, ended) = {
-            let progress = lock(&self.shared);
-            (progress.pages, progress.ended)
-        };
-        self.prefetch.arrived(Tokens(pages as u64 * self.page_tokens));
-        if ended {
-            self.prefetch.ended();
-        }
-        self.prefetch.step(now)
-    }
-
-    /// How many leading pages are in their host pages.
+impl Reading {
+    /// How many leading pages there are so far, and whether that is all.
     #[must_use]
-    pub fn there(&self) -> usize {
-        lock(&self.shared).pages
+    pub fn there(&self) -> (usize, bool) {
+        let progress = lock(&self.shared);
+        (progress.pages, progress.ended)
     }
 
-    /// Ends it and says how many leading pages are in their host pages. When this returns, nothing
-    /// is written to any of the host pages any more.
+    /// Ends it and says how many leading pages there are. When this returns, nothing is written to
+    /// any of the host pages any more.
     #[must_use]
     pub fn stop(self) -> usize {
         let mut progress = lock(&self.shared);
@@ -253,7 +280,7 @@ impl Fetch {
     }
 }
 
-impl Drop for Fetch {
+impl Drop for Reading {
     fn drop(&mut self) {
         lock(&self.shared).stopped = true;
     }
@@ -269,11 +296,12 @@ struct Worker {
 
 impl Worker {
     async fn run(self: Arc<Self>, mut orders: mpsc::Receiver<Order>) {
-        let fetches = TaskTracker::new();
+        let readings = TaskTracker::new();
+        let page_tokens = self.store.scope().page_tokens as usize;
         while let Some(order) = orders.recv().await {
             match order {
-                Order::Backup { id, pages } => {
-                    for page in pages {
+                Order::Backup { id, pages, places } => {
+                    for page in placed(&pages, places, page_tokens) {
                         self.backup(page);
                         // Reads that are under way go on between two copies.
                         tokio::task::yield_now().await;
@@ -281,22 +309,27 @@ impl Worker {
                     lock(&self.done).push(id);
                     (self.progress)();
                 }
-                Order::Fetch { pages, shared } => {
+                Order::Look { pages, tail, shared } => {
                     let worker = Arc::clone(&self);
-                    fetches.spawn(async move { worker.fetch(pages, &shared).await });
+                    readings.spawn(async move { worker.look(&pages, tail, &shared).await });
+                }
+                Order::Fetch { pages, places, shared } => {
+                    let worker = Arc::clone(&self);
+                    let pages = placed(&pages, places, page_tokens);
+                    readings.spawn(async move { worker.fetch(pages, &shared).await });
                 }
                 Order::Close { limit, done } => {
                     self.store.close(limit).await;
                     // Whoever waits for it may be gone.
                     done.send(()).ok();
-                    // The runtime drops the fetches that are left.
+                    // The runtime drops the readings that are left.
                     return;
                 }
             }
         }
     }
 
-    fn backup(&self, page: TierPage) {
+    fn backup(&self, page: Placed) {
         let mut parts = Vec::new();
         for (part, shape) in self.store.scope().parts.iter().enumerate() {
             let pool = self.host.pool(part);
@@ -310,8 +343,27 @@ impl Worker {
         self.store.put(page.hash, page.tokens, Page { parts }).ok();
     }
 
+    /// Counts pages until one is missing or the other side stopped.
+    async fn look(&self, pages: &TierPages, tail: usize, shared: &Shared) {
+        let page_tokens = self.store.scope().page_tokens as usize;
+        let mut whole = tail;
+        for (index, (hash, _)) in pages.named(page_tokens).enumerate() {
+            let Some(bytes) = self.store.size(&hash).await else { break };
+            whole = if bytes >= self.store.whole_bytes() { whole + 1 } else { 0 };
+            let mut progress = lock(shared);
+            if progress.stopped {
+                break;
+            }
+            if whole >= tail {
+                progress.pages = index + 1;
+            }
+        }
+        lock(shared).ended = true;
+        (self.progress)();
+    }
+
     /// Reads pages in order until one is missing or the other side stopped.
-    async fn fetch(&self, pages: Vec<TierPage>, shared: &Shared) {
+    async fn fetch(&self, pages: Vec<Placed>, shared: &Shared) {
         let mut pages = pages.into_iter();
         let mut reading = VecDeque::new();
         let tasks = TaskTracker::new();
@@ -340,7 +392,7 @@ impl Worker {
 
     /// Copies a page into host memory; false where the other side stopped, or the object lacks a
     /// part that the page has a place for.
-    fn arrived(&self, page: &TierPage, content: &Page, shared: &Shared) -> bool {
+    fn arrived(&self, page: &Placed, content: &Page, shared: &Shared) -> bool {
         let place = |part: usize| {
             let pool = self.host.pool(part);
             page.places.iter().find(|(of, _)| *of == pool).map(|(_, place)| *place)

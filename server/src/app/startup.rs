@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use admission::AdmissionController;
-use engine::{EngineConfig, HitCurveConfig, PrepareError, Prepared, Retention};
+use engine::{EngineConfig, HitCurveConfig, HostTier, PrepareError, Prepared, Retention, Storage};
+use memory_pool::HostMemory;
 use metric_catalog::labels::StartupPhase;
 use types::{Clock, Time};
 
@@ -13,6 +14,7 @@ use crate::cli::{PrefixCache, SwaRetention};
 use crate::config::{Finding, Findings, Resolved};
 use crate::http::{Api, Serving};
 use crate::lifecycle::Phase;
+use crate::storage::{self, Opened};
 use crate::telemetry::curve::candidates;
 use crate::telemetry::gauges;
 use crate::telemetry::observe::{EngineObserver, Objectives};
@@ -51,6 +53,8 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, Start
         api.has_tier(facts);
         stopwatch.lap(StartupPhase::HostPools);
     }
+    let host = host.map(Arc::new);
+    let store = open_store(&checked, host.as_ref(), api)?;
     api.life.advance(Phase::Loading);
     let Checked { source, tokenizer, resolved, .. } = checked;
     let runner = source.load(&resolved)?;
@@ -66,6 +70,9 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, Start
     }
     stopwatch.lap(StartupPhase::Load);
     let mut prepared = engine::prepare(config(&resolved, api.nonce()), runner, host)?;
+    if let (Some(storage), Some(plan)) = (store, &resolved.store) {
+        prepared = prepared.with_storage(storage, plan.policy)?;
+    }
     stopwatch.lap(StartupPhase::Pools);
     api.life.advance(Phase::Warming);
     let rate = warm_up(&mut prepared, api.clock)?;
@@ -89,6 +96,19 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, Start
     Ok(thread)
 }
 
+/// Opens the store behind the host tier, where there is one.
+fn open_store(
+    checked: &Checked,
+    host: Option<&Arc<HostMemory>>,
+    api: &Api,
+) -> Result<Option<Box<dyn Storage>>, StartError> {
+    let Checked { source, resolved, .. } = checked;
+    let (Some(plan), Some(memory)) = (&resolved.store, host) else { return Ok(None) };
+    let Opened { storage, store } = storage::open(resolved, plan, source, memory, api.clock)?;
+    api.has_store(store);
+    Ok(Some(storage))
+}
+
 fn warm_up(prepared: &mut Prepared, mut clock: Clock) -> Result<f64, PrepareError> {
     prepared.warm_up(&mut clock)
 }
@@ -103,7 +123,10 @@ pub(super) fn config(resolved: &Resolved, seed: u64) -> EngineConfig {
         pool_pages: resolved.pools.iter().map(|pool| pool.pages).collect(),
         max_submissions: load.max_queued_requests.max(SUBMISSIONS_MIN),
         prefix_cache: load.prefix_cache == PrefixCache::On,
-        host: resolved.hierarchy.as_ref().map(host_tier::engine_tier),
+        host: resolved.hierarchy.as_ref().map(|tier| HostTier {
+            storage: resolved.store.is_some(),
+            ..host_tier::engine_tier(tier)
+        }),
         retention: retention(resolved.retention),
         hit_curve: resolved.curve.map(|curve| HitCurveConfig {
             ratios: candidates(resolved),

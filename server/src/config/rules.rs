@@ -3,7 +3,7 @@
 use model::{ModelSpec, TpError};
 
 use super::findings::{Class, Finding, Findings};
-use super::hierarchy;
+use super::{hierarchy, store};
 use crate::cli::{CacheSettings, PrefixCache, Settings, SwaRetention, Switch};
 use crate::source::Facts;
 
@@ -25,6 +25,7 @@ pub(super) fn check(settings: &Settings, facts: &Facts, findings: &mut Findings)
     pages(settings, facts, findings);
     ranks(settings, facts, findings);
     hierarchy::rules(settings, facts, findings);
+    store::rules(settings, findings);
     batch(settings, findings);
     model(settings, spec, findings);
     name(settings, spec, findings);

@@ -1,6 +1,7 @@
 mod hierarchy;
 mod pairs;
 mod ranks;
+mod store;
 
 use super::*;
 use crate::source::Source;

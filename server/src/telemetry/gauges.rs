@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use admission::QueueSnapshot;
 use engine::{CurveSnapshot, EngineSnapshot};
+use kv_store::StoreStats;
 use metric_catalog::install::{CounterHandle, GaugeHandle, Registry, TimeHandle};
 use metric_catalog::labels::{
     DpSize, EngineState, Format, HicacheMode, Kernel, KvDtype, Op, PageTokens, Queue, StartupPhase,
@@ -86,6 +87,8 @@ pub struct Snapshot {
     pub curve: Option<CurveSnapshot>,
     /// The host tier, once its memory is there.
     pub tier: Option<Arc<Facts>>,
+    /// What the store behind it did and holds, once it is open.
+    pub store: Option<StoreStats>,
 }
 
 impl Gauges {

@@ -89,11 +89,13 @@ fn snapshot(resolved: &Resolved, copies: CopyStats) -> Snapshot {
         retracted: RetractedSnapshot::default(),
         pools: resolved.kv.iter().map(|kv| pool(kv.name)).collect(),
         copies,
+        storage: None,
         last_iteration: Time::ZERO,
         iterations: 0,
     };
-    let (queue, curve, tier) = (None, None, None);
-    Snapshot { now: Time::ZERO, phase: Phase::Ready, queue, engine: Some(engine), curve, tier }
+    let (queue, curve, tier, store) = (None, None, None, None);
+    let engine = Some(engine);
+    Snapshot { now: Time::ZERO, phase: Phase::Ready, queue, engine, curve, tier, store }
 }
 
 /// Bytes of each part in each direction, each figure another one.
@@ -279,7 +281,7 @@ fn the_tier_shows_its_size_while_weights_are_read() {
     facts.parts = vec![PartFacts { pool, part, rank, pages, bytes, mapped, slabs }];
     let (queue, engine, curve) = (None, None, None);
     let (now, phase, tier) = (Time::ZERO, Phase::Loading, Some(Arc::new(facts)));
-    gauges.set(&Snapshot { now, phase, queue, engine, curve, tier });
+    gauges.set(&Snapshot { now, phase, queue, engine, curve, tier, store: None });
     let page = registry.render();
     let sizes = ["slots", "bytes"].map(|unit| {
         let metric = format!("kv_pool_capacity_{unit}");

@@ -13,8 +13,8 @@ pub enum Operation {
     Read,
     /// [`Backend::write`].
     Write,
-    /// [`Backend::exists`].
-    Exists,
+    /// [`Backend::size`].
+    Size,
     /// [`Backend::delete`].
     Delete,
     /// [`Backend::list`].
@@ -155,10 +155,10 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn exists<'a>(&'a self, path: &'a str) -> Work<'a, bool> {
+    fn size<'a>(&'a self, path: &'a str) -> Work<'a, Option<u64>> {
         Box::pin(async move {
-            self.fault(Operation::Exists).await?;
-            Ok(self.state().objects.contains_key(path))
+            self.fault(Operation::Size).await?;
+            Ok(self.state().objects.get(path).map(|(bytes, _)| bytes.len() as u64))
         })
     }
 

@@ -54,11 +54,11 @@ pub trait Backend: Send + Sync + 'static {
     /// A failure; what was there before is still there.
     fn write<'a>(&'a self, path: &'a str, pieces: Vec<Bytes>) -> Work<'a, ()>;
 
-    /// Whether there is an object.
+    /// The length of an object; `None` where there is none.
     ///
     /// # Errors
     /// A failure; absence is an answer.
-    fn exists<'a>(&'a self, path: &'a str) -> Work<'a, bool>;
+    fn size<'a>(&'a self, path: &'a str) -> Work<'a, Option<u64>>;
 
     /// Deletes an object; without one there is nothing to do.
     ///

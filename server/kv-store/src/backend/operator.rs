@@ -139,8 +139,14 @@ impl Backend for OperatorBackend {
         })
     }
 
-    fn exists<'a>(&'a self, path: &'a str) -> Work<'a, bool> {
-        Box::pin(async move { self.operator.exists(path).await.map_err(failed) })
+    fn size<'a>(&'a self, path: &'a str) -> Work<'a, Option<u64>> {
+        Box::pin(async move {
+            match self.operator.stat(path).await {
+                Ok(found) => Ok(Some(found.content_length())),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(failed(error)),
+            }
+        })
     }
 
     fn delete<'a>(&'a self, path: &'a str) -> Work<'a, ()> {

@@ -3,14 +3,11 @@
 
 use crate::options;
 use kv_store::backend::{Backend, MemoryBackend};
-use kv_store::{
-    HostPages, PageHash, PartShape, PrefetchPolicy, PrefetchStep, Scope, StorageTier, TierPage,
-    TierPlace,
-};
+use kv_store::{HostPages, PartShape, Places, Scope, StorageTier, TierPages, TierPlace};
 use memory_pool::{HostLayout, HostMemory, HostOptions, PartLayout};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use types::{Bytes, PageId, PoolId, Time, TokenId, Tokens};
+use types::{Bytes, PageId, PoolId, TokenId};
 
 const RANKS: usize = 2;
 const PAGE_TOKENS: u32 = 8;
@@ -81,19 +78,13 @@ fn content(scope: &Scope, part: usize, page: usize) -> Vec<u8> {
 }
 
 /// Four pages; the first is at host page `first`, and only the last has a window page.
-fn prefix(first: u32) -> Vec<TierPage> {
+fn prefix(first: u32) -> (TierPages, Vec<Places>) {
     let tokens: Vec<TokenId> = (0..4 * PAGE_TOKENS).map(TokenId).collect();
-    let size = PAGE_TOKENS as usize;
-    let hashes = PageHash::pages(b"tenant", &tokens, size).into_iter().enumerate();
-    let pages = hashes.map(|(page, hash)| TierPage {
-        hash,
-        tokens: tokens[page * size..][..size].to_vec(),
-        places: match page {
-            3 => vec![(PoolId(0), PageId(first + 3)), (PoolId(1), PageId(2))],
-            _ => vec![(PoolId(0), PageId(first + page as u32))],
-        },
+    let places = (0..4).map(|page| match page {
+        3 => vec![(PoolId(0), PageId(first + 3)), (PoolId(1), PageId(2))],
+        _ => vec![(PoolId(0), PageId(first + page))],
     });
-    pages.collect()
+    (TierPages { namespace: b"tenant".to_vec(), tokens, first: 0 }, places.collect())
 }
 
 #[test]
@@ -111,12 +102,12 @@ fn pages_outlive_host_memory_and_its_layout() {
         let tier = StorageTier::open(place, scope.clone(), options(99), pages, wake);
         let tier = tier.expect("it opens");
         let first = 7 - process as u32;
-        let prefix = prefix(first);
+        let (text, places) = prefix(first);
         let each = |check: &mut dyn FnMut(usize, PageId, Vec<u8>)| {
-            for (page, tier_page) in prefix.iter().enumerate() {
+            for (page, places) in prefix(first).1.iter().enumerate() {
                 for part in 0..scope.parts.len() {
                     let of = |(pool, _): &&(PoolId, PageId)| *pool == host.pool(part);
-                    if let Some((_, place)) = tier_page.places.iter().find(of) {
+                    if let Some((_, place)) = places.iter().find(of) {
                         check(part, *place, content(&scope, part, page));
                     }
                 }
@@ -124,13 +115,10 @@ fn pages_outlive_host_memory_and_its_layout() {
         };
         if process == 0 {
             each(&mut |part, place, bytes| host.write(part, place, &bytes));
-            tier.backup(1, prefix.clone()).expect("room");
+            tier.backup(1, text, places).expect("room");
         } else {
-            let mut fetch =
-                tier.fetch(PrefetchPolicy::WaitComplete, Time::ZERO, prefix.clone()).expect("room");
-            let all = Tokens(4 * u64::from(PAGE_TOKENS));
-            let stop = PrefetchStep::Stop { tokens: all, complete: true };
-            while fetch.step(Time::ZERO) != stop {
+            let fetch = tier.fetch(text, places).expect("room");
+            while !fetch.there().1 {
                 progress.recv().expect("the thread runs");
             }
             assert_eq!(fetch.stop(), 4);

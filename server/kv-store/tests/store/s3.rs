@@ -42,7 +42,7 @@ async fn pages_are_put_read_listed_and_deleted() {
     assert!(!has(&store, 6).await);
     assert_eq!(store.stats().misses_by(Miss::Absent), 1);
     let (hash, ..) = page(6);
-    assert!(!store.exists(&hash).await, "by HEAD, as it is not known");
+    assert!(store.size(&hash).await.is_none(), "by HEAD, as it is not known");
     {
         let seen = service.seen.lock().expect("the service is well");
         let prefix = "some/prefix/v1/03030303030303030303030303030303/l1-tp2-p4-";

@@ -4,13 +4,13 @@ use crate::{OBJECT, options, scope};
 use bytes::Bytes;
 use kv_store::backend::{Backend, Fault, MemoryBackend, Operation};
 use kv_store::{
-    DropReason, Fetch, HostPages, Miss, PageHash, PrefetchPolicy, PrefetchStep, StorageTier,
-    TierBusy, TierPage, TierPlace,
+    DropReason, HostPages, Miss, PageHash, Places, Reading, StorageTier, TierBusy, TierPages,
+    TierPlace,
 };
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use types::{PageId, PoolId, Time, TokenId, Tokens};
+use types::{PageId, PoolId, TokenId};
 
 const FULL: PoolId = PoolId(0);
 const WINDOW: PoolId = PoolId(1);
@@ -80,19 +80,21 @@ fn rig(place: TierPlace) -> Rig {
 }
 
 /// A prefix of `pages` pages whose host pages begin at `first`; the last has a window page.
-fn prefix(pages: u32, first: u32) -> Vec<TierPage> {
-    let tokens: Vec<TokenId> = (0..pages * 4).map(TokenId).collect();
-    let hashes = PageHash::pages(b"", &tokens, 4);
-    let page = |(number, hash): (u32, PageHash)| TierPage {
-        hash,
-        tokens: tokens[number as usize * 4..][..4].to_vec(),
-        places: if number + 1 == pages {
-            vec![(FULL, PageId(first + number)), (WINDOW, PageId(first))]
-        } else {
-            vec![(FULL, PageId(first + number))]
-        },
-    };
-    (0..).zip(hashes).map(page).collect()
+fn prefix(pages: u32, first: u32) -> (TierPages, Vec<Places>) {
+    let places = (0..pages).map(|number| {
+        let mut places = vec![(FULL, PageId(first + number))];
+        if number + 1 == pages {
+            places.push((WINDOW, PageId(first)));
+        }
+        places
+    });
+    (text(pages), places.collect())
+}
+
+/// The first `pages` pages of the text; a part of the next one does not count.
+fn text(pages: u32) -> TierPages {
+    let tokens: Vec<TokenId> = (0..pages * 4 + 3).map(TokenId).collect();
+    TierPages { namespace: Vec::new(), tokens, first: 0 }
 }
 
 impl Rig {
@@ -103,7 +105,8 @@ impl Rig {
             self.host.fill(1, page, page as u8 + 101);
         }
         self.host.fill(2, 0, 77);
-        self.tier.backup(9, prefix(pages, 0)).expect("room");
+        let (text, places) = prefix(pages, 0);
+        self.tier.backup(9, text, places).expect("room");
         let mut ids = Vec::new();
         self.until(|rig| {
             rig.tier.backups_done(&mut ids);
@@ -119,15 +122,24 @@ impl Rig {
         }
     }
 
-    fn fetch(&self, policy: PrefetchPolicy, pages: Vec<TierPage>) -> Fetch {
-        self.tier.fetch(policy, Time::ZERO, pages).expect("room")
+    fn fetch(&self, (text, places): (TierPages, Vec<Places>)) -> Reading {
+        self.tier.fetch(text, places).expect("room")
     }
 
-    /// Waits until a fetch has stopped by itself, and says how many pages there are.
-    fn all(&self, pages: Vec<TierPage>) -> usize {
-        let mut fetch = self.fetch(PrefetchPolicy::WaitComplete, pages);
-        self.until(|_| matches!(fetch.step(Time::ZERO), PrefetchStep::Stop { .. }));
-        fetch.stop()
+    /// Waits until a reading has ended by itself, and says how many pages there are.
+    fn end(&self, reading: Reading) -> usize {
+        self.until(|_| reading.there().1);
+        reading.stop()
+    }
+
+    fn all(&self, pages: (TierPages, Vec<Places>)) -> usize {
+        self.end(self.fetch(pages))
+    }
+
+    /// How many of the pages of the text from `first` on there are, the last `tail` of them whole.
+    fn look(&self, pages: u32, first: usize, tail: usize) -> usize {
+        let text = TierPages { first, ..text(pages) };
+        self.end(self.tier.look(text, tail).expect("room"))
     }
 
     /// The pages from host page `first` on are those that `keep` kept.
@@ -151,7 +163,7 @@ fn what_was_kept_is_fetched_by_the_next_process() {
     assert_eq!(second.all(prefix(6, 10)), 6);
     second.check(6, 10);
     assert_eq!(second.host.page(2, 10), vec![77; 100], "the window page of the last");
-    let stats = second.tier.stats();
+    let stats = second.tier.store().stats();
     assert_eq!((stats.hits, stats.misses.iter().sum::<u64>()), (6, 0));
     assert_eq!(stats.read_bytes, 6 * OBJECT + 12 + 3 + 100);
 }
@@ -165,7 +177,7 @@ fn a_fetch_ends_before_the_first_page_that_is_not_there_whole() {
     assert_eq!(rig.all(prefix(8, 10)), 4);
     rig.check(4, 10);
     assert_eq!(rig.host.page(0, 14), vec![0; 400], "nothing is written behind");
-    assert!(rig.tier.stats().misses_by(Miss::Absent) > 0);
+    assert!(rig.tier.store().stats().misses_by(Miss::Absent) > 0);
 
     // A page that lacks a part the caller needs: the third has no window part.
     assert_eq!(rig.all(prefix(3, 20)), 2);
@@ -176,8 +188,8 @@ fn a_fetch_ends_before_the_first_page_that_is_not_there_whole() {
     let path = backend.paths().into_iter().find(|path| path.ends_with(&name)).expect("kept");
     backend.replace(&path, Bytes::from_static(b"SLKVPAGE, but broken"));
     assert_eq!(rig.all(prefix(4, 20)), 1);
-    assert_eq!(rig.tier.stats().misses_by(Miss::Truncated), 1);
-    assert_eq!(rig.tier.stats().broken_deleted, 1);
+    assert_eq!(rig.tier.store().stats().misses_by(Miss::Truncated), 1);
+    assert_eq!(rig.tier.store().stats().broken_deleted, 1);
 }
 
 #[test]
@@ -188,9 +200,8 @@ fn nothing_is_written_after_a_stop() {
     // Two reads go through, the others wait.
     (0..6).for_each(|_| backend.inject(Operation::Read, Fault::Hold));
     backend.release(2);
-    let mut fetch = rig.fetch(PrefetchPolicy::WaitComplete, prefix(6, 10));
-    rig.until(|_| fetch.there() == 2);
-    assert_eq!(fetch.step(Time::ZERO), PrefetchStep::Wait { until: None });
+    let fetch = rig.fetch(prefix(6, 10));
+    rig.until(|_| fetch.there() == (2, false));
     assert_eq!(fetch.stop(), 2);
     backend.release(4);
     // Another fetch goes through the thread after the held reads were let go.
@@ -202,22 +213,27 @@ fn nothing_is_written_after_a_stop() {
 }
 
 #[test]
-fn the_policy_decides_who_waits() {
+fn a_look_counts_pages_up_to_the_last_that_is_whole() {
     let backend = Arc::new(MemoryBackend::default());
+    let first = rig(place(&backend));
+    first.keep(4);
+    first.tier.close(Duration::from_secs(60));
+    // What the next process does not know yet is asked for by name.
     let rig = rig(place(&backend));
-    rig.keep(2);
-    backend.inject(Operation::Read, Fault::Hold);
-    backend.inject(Operation::Read, Fault::Hold);
-    let mut fetch = rig.fetch(PrefetchPolicy::BestEffort, prefix(2, 10));
-    let none = PrefetchStep::Stop { tokens: Tokens(0), complete: false };
-    assert_eq!(fetch.step(Time::ZERO), none);
-    drop(fetch);
-    let timeout = kv_store::PrefetchTimeout::default();
-    let mut fetch = rig.fetch(PrefetchPolicy::Timeout(timeout), prefix(2, 10));
-    let late = Time::ZERO + timeout.max;
-    assert!(matches!(fetch.step(Time::ZERO), PrefetchStep::Wait { until: Some(_) }));
-    assert!(matches!(fetch.step(late), PrefetchStep::Stop { .. }));
-    backend.release(2);
+    assert_eq!(rig.look(9, 0, 0), 4);
+    assert_eq!(rig.look(3, 0, 0), 3);
+    assert_eq!(rig.look(9, 2, 0), 2, "from the third page on");
+    assert_eq!(rig.look(9, 4, 0), 0);
+    // Only the fourth page has a window part.
+    assert_eq!(rig.look(9, 0, 1), 4);
+    assert_eq!(rig.look(3, 0, 1), 0);
+    assert_eq!(rig.look(9, 0, 2), 0);
+    assert_eq!(rig.look(9, 3, 2), 1, "the page before is somewhere else, and whole");
+    let stats = rig.tier.store().stats();
+    assert_eq!((stats.hits, stats.misses_by(Miss::Absent)), (0, 6));
+    backend.inject(Operation::Size, Fault::Fail);
+    assert_eq!(rig.look(5, 4, 0), 0);
+    assert_eq!(rig.tier.store().stats().misses_by(Miss::Error), 1);
 }
 
 #[test]
@@ -228,17 +244,17 @@ fn a_full_queue_is_said_and_not_waited_for() {
     let mut queued = 0_u64;
     // The thread takes one order and waits in it; the queue fills behind.
     let busy = loop {
-        match rig.tier.backup(queued, prefix(1, 0)) {
+        let (text, places) = prefix(1, 0);
+        match rig.tier.backup(queued, text, places) {
             Ok(()) => queued += 1,
             Err(busy) => break busy,
         }
         assert!(queued < 5000, "it has a bound");
     };
     assert_eq!(busy, TierBusy);
-    assert_eq!(
-        rig.tier.fetch(PrefetchPolicy::BestEffort, Time::ZERO, prefix(1, 0)).err(),
-        Some(busy)
-    );
+    let (pages, places) = prefix(1, 0);
+    assert_eq!(rig.tier.fetch(pages, places).err(), Some(busy));
+    assert_eq!(rig.tier.look(text(1), 0).err(), Some(busy));
     // The sender goes: reads go on without waiting.
     let free = std::thread::spawn(move || while go.send(()).is_ok() {});
     let mut ids = Vec::new();
@@ -249,7 +265,7 @@ fn a_full_queue_is_said_and_not_waited_for() {
     assert!(ids.is_sorted() && ids.len() as u64 == queued);
     *rig.host.hold.lock().expect("well") = None;
     free.join().expect("it ends with the receiver");
-    assert_eq!(rig.tier.stats().drops_by(DropReason::Closed), 0);
+    assert_eq!(rig.tier.store().stats().drops_by(DropReason::Closed), 0);
 }
 
 #[test]

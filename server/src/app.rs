@@ -80,6 +80,14 @@ pub struct Checked {
     pub resolved: Resolved,
 }
 
+impl Checked {
+    /// What a server does first.
+    #[must_use]
+    pub const fn first_phase(&self) -> Phase {
+        if self.resolved.hierarchy.is_some() { Phase::HostPools } else { Phase::Loading }
+    }
+}
+
 /// Everything that can be known before a weight is loaded.
 ///
 /// # Errors
@@ -145,8 +153,7 @@ async fn serve(checked: Checked, clock: Clock) -> Exit {
             return Exit::Internal;
         }
     };
-    let first = if resolved.hierarchy.is_some() { Phase::HostPools } else { Phase::Loading };
-    let life = Arc::new(Lifecycle::new(first));
+    let life = Arc::new(Lifecycle::new(checked.first_phase()));
     let (probes_stop, stop) = (CancellationToken::new(), CancellationToken::new());
     let (probes, bound) = match listen(resolved, &life, &probes_stop).await {
         Ok(listening) => listening,

@@ -9,7 +9,7 @@ use types::{Bytes, Clock, Time};
 
 use super::Checked;
 use super::startup::StartError;
-use crate::cli::{HugePageSize, MemLayout, Settings, WritePolicy, spelled};
+use crate::cli::{HugePageSize, MemLayout, NumaChoice, Settings, WritePolicy, spelled};
 use crate::config::hierarchy::{SLAB_BYTES, of_ratio, wanted};
 use crate::config::{Class, Finding, Findings, HierarchyPlan, Resolved};
 use crate::host_tier::Facts;
@@ -74,9 +74,19 @@ pub(super) fn allocate(
     };
     let facts = Facts::new(resolved, memory.as_ref(), clock.now().since(since));
     if let Some(facts) = &facts {
+        if memory.is_some() && unbound(resolved) {
+            tracing::info!("There is one NUMA node, so the host tier is bound to none.");
+        }
         tell(facts);
     }
     Ok((memory, facts))
+}
+
+/// Whether somebody may have expected nodes where there are none to choose from.
+fn unbound(resolved: &Resolved) -> bool {
+    let off = resolved.settings.cache.hicache_numa == Some(NumaChoice::Off);
+    let tier = resolved.hierarchy.as_ref();
+    !off && tier.is_some_and(|tier| tier.nodes.iter().all(Option::is_none))
 }
 
 /// The log's part of it.

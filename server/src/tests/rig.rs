@@ -53,7 +53,7 @@ impl Rig {
     fn of(checked: &app::Checked) -> Self {
         let resolved = &checked.resolved;
         let registry = Registry::new(Role::Unified, &resolved.model_name).expect("a registry");
-        let life = Arc::new(Lifecycle::default());
+        let life = Arc::new(Lifecycle::new(checked.first_phase()));
         let api = Api::new(resolved, registry, life, Clock::start());
         Self { router: router(&api), api }
     }

@@ -22,6 +22,21 @@ async fn while_loading_everything_answers_and_nothing_is_served() {
 }
 
 #[tokio::test]
+async fn while_memory_is_taken_for_the_host_tier_the_probes_say_so() {
+    let rig = Rig::loading("--model fake --enable-hierarchical-cache");
+    for path in ["/startupz", "/readyz"] {
+        let probe = rig.get(path).await;
+        assert_eq!((probe.status.as_u16(), &probe.json()["state"]), (503, &json!("host_pools")));
+    }
+    assert_eq!(rig.get("/livez").await.status, 200);
+    assert_eq!(rig.metric("engine_state", &["state=\"loading\""]).await, 1.0);
+    let refused = rig.complete(1).await;
+    assert_eq!((refused.status.as_u16(), refused.error_code().as_str()), (503, "loading"));
+    rig.api.life.advance(Phase::Loading);
+    assert_eq!(rig.get("/startupz").await.json()["state"], "loading");
+}
+
+#[tokio::test]
 async fn draining_refuses_new_requests_and_finishes_old_ones() {
     let rig = Rig::new("--model fake:step=1ms");
     let mut old = rig.send(post("/v1/completions", &stream(200))).await.into_body();

@@ -36,6 +36,12 @@ fn as_planned(model: &str, flags: &str) -> u64 {
     let mode = json["resolved"]["values"]["hicache-write-policy"].as_str().expect("a policy");
     let page = get(&server.api, "/metrics").body;
     assert!(page.contains(&format!("hicache_mode=\"{mode}\"")), "{mode} is on the page");
+    let is = |line: &&str| {
+        line.starts_with("sightline_startup_phase_seconds") && line.contains("host_pools")
+    };
+    let line = page.lines().find(is).expect("a phase of start-up");
+    let seconds = line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok());
+    assert!(seconds.is_some_and(|seconds| seconds > 0.0), "{line}");
     server.signal("TERM");
     let log = server.log();
     assert_eq!(server.exit_code(), Some(0));

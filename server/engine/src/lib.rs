@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! - every accepted submission ends exactly once, through [`Sink::finish`];
-//! - the best running request progresses in every step that runs a batch;
+//! - the best running request progresses in every step that runs a batch, or waits for pages that
+//!   are being copied between the tiers, for a second at most while others run;
 //! - pages belong to a request and are freed by dropping it; the queue depth is the live permits;
 //! - the cost of a step is logarithmic in how many requests wait;
 //! - a step that only decodes allocates nothing once its buffers are warm.

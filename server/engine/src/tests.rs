@@ -16,6 +16,7 @@ use crate::{
 };
 
 mod busy;
+mod copies;
 mod scores;
 mod together;
 

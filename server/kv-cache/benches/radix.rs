@@ -5,7 +5,8 @@
 //! cut and added in trees of about 1,000, 100,000 and 1,000,000 pages, with and without a host
 //! tier, in random order, so that a large tree is in no cache of the processor. The table shows
 //! the median in nanoseconds per page, the ninth decile in brackets, and the last size over the
-//! first one. `-- 100000` takes no larger tree than that, for a quick look.
+//! first one. `-- 100000 added` takes no larger tree than that, and the lines with
+//! that word: for a quick look.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is its output")]
 
@@ -46,6 +47,17 @@ impl Dice {
     }
 }
 
+/// Takes as much memory as a tree of `pages` pages needs, in pieces as large as those of its nodes,
+/// and frees it: a server that has run for a while has memory, and a page that the system has to
+/// hand out first costs more than anything here.
+fn warm(pages: usize) {
+    let pieces = 4 * pages / OWN;
+    let len = |piece: usize| OWN * if piece.is_multiple_of(2) { PAGE_TOKENS * 4 } else { 8 };
+    let mut all: Vec<Vec<u8>> = (0..pieces).map(|piece| vec![1; len(piece)]).collect();
+    // What lies at the end keeps the allocator from giving the rest back.
+    std::mem::forget(all.pop());
+}
+
 /// What is behind the device's pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tier {
@@ -67,6 +79,7 @@ struct Forest {
 impl Forest {
     /// Room for about `pages` pages and `spare` more, without any.
     fn planted(pages: usize, spare: usize, tier: Tier) -> Self {
+        warm(pages);
         let conversations = ((pages - SYSTEM) / OWN) as u32;
         let all = SYSTEM + conversations as usize * OWN + spare;
         let device = match tier {
@@ -249,12 +262,18 @@ const MEASURES: [(&str, Measure); 9] = [
 ];
 
 fn main() {
-    let most = std::env::args().skip(1).find_map(|flag| flag.parse().ok()).unwrap_or(usize::MAX);
+    let flags: Vec<String> =
+        std::env::args().skip(1).filter(|flag| !flag.starts_with("--")).collect();
+    let most = flags.iter().find_map(|flag| flag.parse().ok()).unwrap_or(usize::MAX);
+    let only: Vec<&String> = flags.iter().filter(|flag| flag.parse::<usize>().is_err()).collect();
     let sizes: Vec<usize> = SIZES.into_iter().filter(|pages| *pages <= most).collect();
     let head: Vec<String> = sizes.iter().map(|pages| format!("{pages} pages")).collect();
     println!("| pages of a conversation | {} | growth |", head.join(" | "));
     println!("|{}", " --- |".repeat(sizes.len() + 2));
     for (name, measure) in MEASURES {
+        if !only.is_empty() && !only.iter().any(|part| name.contains(part.as_str())) {
+            continue;
+        }
         let mut medians = Vec::new();
         let cell = |pages: &usize| {
             let mut samples = measure(*pages);

@@ -185,6 +185,11 @@ impl State {
             self.tree.nodes[node].locks = 1;
             node
         };
+        let found = &mut self.tree.nodes[node];
+        let pages = rest.len() / self.tree.page_tokens;
+        found.tokens.reserve(rest.len());
+        found.hashes.reserve(pages);
+        found.pages.reserve(pages * lists.len());
         let mut hash = None;
         for page in rest.chunks_exact(self.tree.page_tokens) {
             let own = match hash {

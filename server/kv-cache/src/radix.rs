@@ -109,10 +109,11 @@ impl Tree {
         let (parent, first) = (self.nodes[node].parent, self.nodes[node].hashes[0]);
         self.relink(parent, first, node, upper);
         let low = &mut self.nodes[node];
-        let tokens = low.tokens.drain(..pages * self.page_tokens).collect();
-        let hashes = low.hashes.drain(..pages).collect();
-        let ids = low.pages.drain(..pages * self.pools).collect();
-        let host = low.host.drain(..(pages * self.pools).min(low.host.len())).collect();
+        let tokens = take_front(&mut low.tokens, pages * self.page_tokens);
+        let hashes = take_front(&mut low.hashes, pages);
+        let ids = take_front(&mut low.pages, pages * self.pools);
+        let host = (pages * self.pools).min(low.host.len());
+        let host = take_front(&mut low.host, host);
         let (resident, backed) = (low.resident.min(pages), low.backed.min(pages));
         low.resident -= resident;
         low.backed -= backed;
@@ -187,4 +188,10 @@ impl Tree {
     pub(crate) const fn edges(&self) -> &HashMap<(NodeId, u64), NodeId> {
         &self.edges
     }
+}
+
+/// Cuts a list behind its first `count` entries and returns those. Only the others move.
+fn take_front<T>(list: &mut Vec<T>, count: usize) -> Vec<T> {
+    let rest = list.split_off(count);
+    std::mem::replace(list, rest)
 }

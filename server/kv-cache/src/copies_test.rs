@@ -325,6 +325,7 @@ proptest! {
         }
         world.settle()?;
         world.requests.clear();
+        world.settle()?;
         world.check()?;
         world.act(&Action::Flush)?;
         let device = world.set.stats().map(|stats| stats.used_active.0 + stats.used_cached.0);

@@ -75,8 +75,8 @@ pub enum CopyEnd {
 pub struct Attached {
     /// Tokens published or taken in all, whole pages.
     pub tokens: usize,
-    /// Of these, those whose pages this call has ordered to be loaded from the host, counted in the
-    /// pools without a window. Whoever computes waits for the loads.
+    /// Of these, those that the device alone would not have given: this call has ordered loads from
+    /// the host for them. Whoever computes waits for the loads.
     pub host_tokens: usize,
 }
 

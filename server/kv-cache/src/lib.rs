@@ -20,8 +20,10 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod ages;
 mod claims;
 mod curve;
+mod evict;
 mod hash;
 mod host;
 mod layout;
@@ -38,6 +40,7 @@ mod state;
 mod storage;
 mod table;
 mod tier;
+mod window;
 
 #[cfg(test)]
 mod copies_test;
@@ -56,6 +59,7 @@ pub use advise::{
     Action, Advice, AdviceNode, AdvicePool, AdviceRatio, AdviceRow, AdviseInput, NodeBytes, Reason,
     advise,
 };
+pub use ages::{Age, AgeEvent, CacheTier};
 pub use claims::Claims;
 pub use curve::{CANDIDATE_RATIOS, Candidate, CurveOptions, CurveWindow, HitCurve, ResetReason};
 pub use hash::page_keys;

@@ -102,7 +102,6 @@ impl Lru {
     }
 
     /// Every key, oldest first.
-    #[cfg(test)]
     pub(crate) fn keys(&self) -> Vec<u32> {
         let next = |key: &u32| Some(self.links[*key as usize].newer).filter(|key| *key != NONE);
         std::iter::successors(self.oldest(), next).collect()

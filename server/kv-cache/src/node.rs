@@ -2,11 +2,11 @@
 
 use std::ops::{Index, IndexMut};
 
-use types::{PageId, TokenId};
+use types::{PageId, Time, TokenId};
 
 use crate::namespace::Namespace;
 
-/// The place of a page that is not there: a tombstone of a window pool.
+/// The place of a page that is not there: on that tier there is none of it.
 pub(crate) const NO_PAGE: PageId = PageId(u32::MAX);
 
 /// A node of the arena.
@@ -31,12 +31,18 @@ pub(crate) struct Node {
     pub(crate) twin: NodeId,
     /// Children it has.
     pub(crate) children: u32,
-    /// Page tables and running copies that end at or below this node.
+    /// Page tables and running copies that end at or below this node. All its pages are on the
+    /// device while there are any.
     pub(crate) locks: u32,
     /// Of these, copies.
     pub(crate) copies: u32,
-    /// When a page table last let go of it.
+    /// Whoever needs host pages at or below this node beside what is on the device: pages that are
+    /// copied as they leave the device, runs that a store reads, and reservations behind it.
+    pub(crate) host_locks: u32,
+    /// When a page table last let go of it; never later than its parent.
     pub(crate) used: u64,
+    /// The same by the caller's clock.
+    pub(crate) at: Time,
     /// Pages before its own.
     pub(crate) depth: usize,
     /// `page_tokens` per page.
@@ -45,13 +51,13 @@ pub(crate) struct Node {
     pub(crate) hashes: Vec<u64>,
     /// One per page and pool, the pools of a page side by side.
     pub(crate) pages: Vec<PageId>,
-    /// Their copies in host memory, where there are any; like `pages`. Empty without a host tier.
+    /// Their copies in host memory, finished or not, where there are any; like `pages`. Empty
+    /// without a host tier.
     pub(crate) host: Vec<PageId>,
-    /// Of its pages, the first ones that are on the device; all, where somebody holds it. Behind a
+    /// Of its pages, the first ones that are on the device in the pools without a window. Behind a
     /// page that is not on the device there is none that is.
     pub(crate) resident: usize,
-    /// Of its pages, the first ones that have a copy in host memory, or whose copy is ordered.
-    /// Behind a page without a copy there is none with one, but for copies that are being undone.
+    /// Its pages before this one have a copy, finished or not, in the pools without a window.
     pub(crate) backed: usize,
     /// Of a root: what its first pages' hashes start from.
     pub(crate) seed: u64,
@@ -69,7 +75,9 @@ impl Node {
             children: 0,
             locks: 0,
             copies: 0,
+            host_locks: 0,
             used: 0,
+            at: Time(0),
             depth: 0,
             tokens: Vec::new(),
             hashes: Vec::new(),
@@ -133,7 +141,7 @@ impl Arena {
     /// Takes a node back that nobody refers to.
     pub(crate) fn destroy(&mut self, id: NodeId) {
         let node = &mut self[id];
-        debug_assert!(node.children == 0 && node.locks == 0);
+        debug_assert!(node.children == 0 && node.locks == 0 && node.host_locks == 0);
         *node = Node::new();
         self.unused.push(id);
     }

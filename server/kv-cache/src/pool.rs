@@ -1,6 +1,6 @@
 //! The pages of one pool: which are free, how many are only cached, and what happened to them.
 
-use types::{Bytes, PageId, Pages};
+use types::{Bytes, PageId, Pages, Time};
 
 use crate::layout::PoolSpec;
 use crate::lru::Lru;
@@ -51,9 +51,9 @@ pub struct PoolStats {
     pub used_cached: Pages,
     /// Allocations that found no room, since the pool was made.
     pub alloc_failures: u64,
-    /// Pages that prefix hits took from the cache, since the pool was made.
+    /// Pages that prefix hits found on the device, since the pool was made.
     pub hit_pages: u64,
-    /// Cached pages dropped, since the pool was made.
+    /// Cached pages dropped, since the pool was made; those that stay in host memory, too.
     pub evicted_pages: Evictions,
     /// Tokens looked up in the prefix cache, since the pools were made; the same in every pool.
     pub query_tokens: u64,
@@ -67,10 +67,29 @@ pub(crate) struct WindowPage {
     pub(crate) node: NodeId,
     /// Pages before it in its sequence; with `node` this is its place.
     pub(crate) depth: usize,
-    /// Page tables that hold it.
+    /// Page tables and running copies that hold it.
     pub(crate) locks: u32,
+    /// Of these, copies.
+    pub(crate) copies: u32,
     /// Worth caching once nobody holds it.
     pub(crate) keep: bool,
+    /// When a page table last let go of it.
+    pub(crate) used: u64,
+    /// The same by the caller's clock.
+    pub(crate) at: Time,
+}
+
+impl WindowPage {
+    /// Of a page that is free or belongs to one table.
+    pub(crate) const NONE: Self = Self {
+        node: NodeId::NONE,
+        depth: 0,
+        locks: 0,
+        copies: 0,
+        keep: false,
+        used: 0,
+        at: Time(0),
+    };
 }
 
 /// The published pages of a window pool.
@@ -113,10 +132,9 @@ impl Pool {
         assert!(spec.window != Some(0), "a window holds the token itself");
         let pages = u32::try_from(spec.capacity.0).expect("a page id has 32 bits");
         assert!(pages > 0 && pages < u32::MAX, "a pool has at least one page");
-        let meta = WindowPage { node: NodeId::NONE, depth: 0, locks: 0, keep: false };
         let windows = spec.window_pages().map(|window| Windows {
             pages: window,
-            meta: vec![meta; pages as usize],
+            meta: vec![WindowPage::NONE; pages as usize],
             lru: Lru::new(),
         });
         Self {
@@ -176,6 +194,16 @@ impl Pool {
         }
     }
 
+    /// A free page.
+    ///
+    /// # Panics
+    /// When none is.
+    pub(crate) fn take_one(&mut self) -> PageId {
+        let page = self.free.pop().expect("the caller made room");
+        self.out[page.index()] = true;
+        page
+    }
+
     /// Takes a page back that nobody refers to any more.
     pub(crate) fn give_back(&mut self, page: PageId) {
         let out = &mut self.out[page.index()];
@@ -184,8 +212,19 @@ impl Pool {
         self.free.push(page);
     }
 
+    /// So many pages, from id 0 on, or as few more as those in use allow. Returns how many.
+    pub(crate) fn resize(&mut self, pages: usize) -> usize {
+        let used = self.out.iter().rposition(|out| *out).map_or(0, |last| last + 1);
+        let (before, pages) = (self.out.len(), pages.max(used).max(1));
+        self.free.retain(|page| page.index() < pages);
+        let id = |index: usize| PageId(u32::try_from(index).expect("a page id has 32 bits"));
+        self.free.extend((before..pages).map(id));
+        self.out.resize(pages, false);
+        self.spec.capacity = Pages(pages as u64);
+        pages
+    }
+
     /// Whether `page` is in use or cached.
-    #[cfg(test)]
     pub(crate) fn is_out(&self, page: PageId) -> bool {
         self.out[page.index()]
     }

@@ -16,20 +16,20 @@ pub(crate) struct Shared {
     /// The node that ends with the last published page; `NONE` while there is none.
     pub(crate) node: NodeId,
     pub(crate) published: usize,
-    /// Page boundaries whose windows are worth caching once the table has gone past them.
-    pub(crate) marks: [usize; 2],
+    /// Page boundaries whose windows are worth caching once the table has gone past them; 0 is
+    /// none.
+    pub(crate) marks: [usize; 3],
     /// So are those of every so many pages; 0 for none.
     pub(crate) every: usize,
 }
 
 impl Shared {
     pub(crate) const NONE: Self =
-        Self { node: NodeId::NONE, published: 0, marks: [0; 2], every: 0 };
+        Self { node: NodeId::NONE, published: 0, marks: [0; 3], every: 0 };
 
     /// Whether the page with so many pages before it belongs to the window of a mark.
     pub(crate) fn is_marked(&self, depth: usize, window_pages: usize) -> bool {
-        // A prompt that comes again uses one token less, which may be one page less.
-        let last = depth + window_pages + 1;
+        let last = depth + window_pages;
         let multiple = last.checked_div(self.every).unwrap_or(0) * self.every;
         depth < multiple || self.marks.iter().any(|mark| depth < *mark && *mark <= last)
     }
@@ -53,36 +53,72 @@ impl State {
         };
         let mut next = node;
         while next != shared.node && !self.tree.nodes[next].is_root() {
+            if lookup != Lookup::Again {
+                self.note_use(next);
+            }
             self.lock(next);
             next = self.tree.nodes[next].parent;
         }
-        // Before anything is loaded: what is freed here is room.
+        // Before anything is loaded: what is freed here is room, and what is there stays.
+        let starts = self.make_way(node, found.pages, shared, lists);
+        let loaded = self.load(node, |pool| starts[pool], lookup);
         for (index, list) in lists.iter_mut().enumerate() {
-            self.free_own(index, shared.published, list);
-        }
-        self.load(node, found.host_pages, lookup);
-        for (index, list) in lists.iter_mut().enumerate() {
-            let window = self.pools[index].windows.as_ref().map(|windows| windows.pages);
-            let first = window.map_or(0, |pages| found.pages.saturating_sub(pages));
-            let depth = list.first;
-            for (depth, page) in (depth..).zip(list.drop_before(first)) {
-                self.release_window(index, page, shared.is_marked(depth, window.unwrap_or(0)));
-            }
-            list.pages.resize(found.pages - list.first, NO_PAGE);
             let pages = self.fill(index, node, shared.published, list);
             match lookup {
-                Lookup::First | Lookup::More => self.pools[index].hit_pages += pages as u64,
+                Lookup::First | Lookup::More => {
+                    self.pools[index].hit_pages += (pages - loaded[index]) as u64;
+                }
                 Lookup::Again => {}
             }
         }
         (shared.node, shared.published) = (node, found.pages);
         if self.tier.as_ref().is_some_and(|tier| tier.policy == WritePolicy::WriteThroughSelective)
         {
-            self.back_up(node);
+            let from = self.first_window(lists);
+            self.back_up(node, from, 0);
         }
     }
 
-    /// Writes the tree's pages from `from` up to the end of `node` into `list`, and holds them.
+    /// Frees what a table that goes on to the end of `node`, which has so many pages, does not need
+    /// any more, and holds what it needs of window pools and the device has. Returns the first page
+    /// that is new to it in each pool.
+    fn make_way(
+        &mut self,
+        node: NodeId,
+        pages: usize,
+        shared: &Shared,
+        lists: &mut [PoolPages],
+    ) -> Vec<usize> {
+        let mut starts = Vec::with_capacity(lists.len());
+        for (index, list) in lists.iter_mut().enumerate() {
+            self.free_own(index, shared.published, list);
+            let window = self.pools[index].windows.as_ref().map(|windows| windows.pages);
+            let first = window.map_or(0, |window| pages.saturating_sub(window));
+            let depth = list.first;
+            for (depth, page) in (depth..).zip(list.drop_before(first)) {
+                self.release_window(index, page, shared.is_marked(depth, window.unwrap_or(0)));
+            }
+            list.pages.resize(pages - list.first, NO_PAGE);
+            let start = shared.published.max(list.first);
+            starts.push(start);
+            let mut next = node;
+            while window.is_some() && self.tree.nodes[next].end() > start {
+                let found = &self.tree.nodes[next];
+                let parent = found.parent;
+                for at in start.saturating_sub(found.depth)..found.len() {
+                    let page = self.tree.nodes[next].pages[at * self.tree.pools + index];
+                    if page != NO_PAGE {
+                        self.note_window_use(index, page);
+                        self.hold_window(index, page, false);
+                    }
+                }
+                next = parent;
+            }
+        }
+        starts
+    }
+
+    /// Writes the tree's pages from `from` up to the end of `node`, which are held, into `list`.
     /// Returns how many.
     fn fill(&mut self, pool: usize, node: NodeId, from: usize, list: &mut PoolPages) -> usize {
         let from = from.max(list.first);
@@ -95,11 +131,6 @@ impl State {
                 list.pages[page - list.first] = *id;
             }
             next = parent;
-        }
-        if !self.pools[pool].is_full() {
-            for index in from - list.first..list.pages.len() {
-                self.hold_window(pool, list.pages[index]);
-            }
         }
         list.end() - from
     }
@@ -115,6 +146,7 @@ impl State {
     ) {
         let page_tokens = self.tree.page_tokens;
         let full = tokens.len() / page_tokens;
+        let before = shared.published;
         if !shared.node.is_some() {
             shared.node = self.tree.root_or_new(namespace);
         }
@@ -126,8 +158,15 @@ impl State {
             }
         }
         if self.tier.as_ref().is_some_and(|tier| tier.policy == WritePolicy::WriteThrough) {
-            self.back_up(shared.node);
+            let from = self.first_window(lists);
+            self.back_up(shared.node, from, before);
         }
+    }
+
+    /// The first page that the table of `lists` holds in a window pool.
+    fn first_window(&self, lists: &[PoolPages]) -> usize {
+        let windows = lists.iter().zip(&self.pools).filter(|(_, pool)| !pool.is_full());
+        windows.map(|(list, _)| list.first).min().unwrap_or(usize::MAX)
     }
 
     /// Goes on into `child`, as far as it holds what the table has.
@@ -153,12 +192,12 @@ impl State {
                 if theirs == NO_PAGE {
                     debug_assert!(!self.pools[pool].is_full() || index >= resident);
                     self.tree.nodes[child].pages[place] = *mine;
-                    self.publish_window(pool, *mine, child, depth);
+                    self.publish_window(pool, *mine, child, depth, shared);
                 } else {
                     let own = std::mem::replace(mine, theirs);
                     self.pools[pool].give_back(own);
                     if !self.pools[pool].is_full() {
-                        self.hold_window(pool, theirs);
+                        self.hold_window(pool, theirs, false);
                     }
                 }
             }
@@ -167,8 +206,8 @@ impl State {
         shared.published += common;
     }
 
-    /// Adds all whole pages of `rest` behind the table's last node: to that node itself where the
-    /// table alone is in it and nothing follows, else to a new one.
+    /// Adds all whole pages of `rest` behind the table's last node: to that node itself where no
+    /// other table is in it and nothing follows, else to a new one.
     fn append(
         &mut self,
         first: u64,
@@ -177,7 +216,7 @@ impl State {
         lists: &mut [PoolPages],
     ) {
         let last = &self.tree.nodes[shared.node];
-        let alone = !last.is_root() && last.locks == 1 && last.children == 0;
+        let alone = !last.is_root() && last.locks == last.copies + 1 && last.children == 0;
         let node = if alone {
             shared.node
         } else {
@@ -210,7 +249,7 @@ impl State {
             }
             for (pool, list) in lists.iter_mut().enumerate() {
                 if let Some(page) = list.at_mut(shared.published) {
-                    self.publish_window(pool, *page, node, shared.published);
+                    self.publish_window(pool, *page, node, shared.published, shared);
                 }
             }
             shared.published += 1;
@@ -218,12 +257,27 @@ impl State {
         shared.node = node;
     }
 
-    /// Notes where a page of a window pool is published, held by one table. Nothing to note in
-    /// other pools.
-    fn publish_window(&mut self, pool: usize, page: PageId, node: NodeId, depth: usize) {
-        if let Some(windows) = &mut self.pools[pool].windows {
-            windows.meta[page.index()] = WindowPage { node, depth, locks: 1, keep: false };
+    /// Notes where a page of a window pool is published, held by the table of `shared`. Nothing to
+    /// note in other pools.
+    fn publish_window(
+        &mut self,
+        pool: usize,
+        page: PageId,
+        node: NodeId,
+        depth: usize,
+        shared: &Shared,
+    ) {
+        let Self { pools, tree, tier, .. } = self;
+        let Some(windows) = &mut pools[pool].windows else { return };
+        let found = &tree.nodes[node];
+        let place = (depth - found.depth) * tree.pools + pool;
+        let copy = found.host.get(place).copied().filter(|copy| *copy != NO_PAGE);
+        if let Some((tier, copy)) = tier.as_mut().zip(copy) {
+            tier.pools[pool].delist(copy);
         }
+        // What has a copy was worth it.
+        let keep = copy.is_some() || shared.is_marked(depth, windows.pages);
+        windows.meta[page.index()] = WindowPage { node, depth, locks: 1, keep, ..WindowPage::NONE };
     }
 
     /// Frees the pages behind the first `keep` ones of the sequence; they must be the table's own.
@@ -275,8 +329,27 @@ impl State {
         own + published
     }
 
+    /// What a table that goes away holds of window pools is worth caching, hence a copy.
+    fn keep_all(&mut self, shared: &Shared, lists: &[PoolPages]) {
+        let backs_up =
+            self.tier.as_ref().is_some_and(|tier| tier.policy == WritePolicy::WriteThrough);
+        if !backs_up || !shared.node.is_some() {
+            return;
+        }
+        for (pool, list) in self.pools.iter_mut().zip(lists) {
+            let Some(windows) = &mut pool.windows else { continue };
+            let published = shared.published.saturating_sub(list.first);
+            for page in list.pages.iter().take(published) {
+                windows.meta[page.index()].keep = true;
+            }
+        }
+        let from = self.first_window(lists);
+        self.back_up(shared.node, from, from);
+    }
+
     /// Gives everything back: the table's own pages are free, published ones are let go of.
     pub(crate) fn release(&mut self, shared: &mut Shared, lists: &mut [PoolPages]) {
+        self.keep_all(shared, lists);
         for (index, list) in lists.iter_mut().enumerate() {
             self.free_own(index, shared.published, list);
             let is_window = !self.pools[index].is_full();

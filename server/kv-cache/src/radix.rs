@@ -23,6 +23,8 @@ pub(crate) struct Tree {
     pub(crate) page_tokens: usize,
     /// Pools, hence page ids per page.
     pub(crate) pools: usize,
+    /// The first pool without a window: where its page is, those of all such pools are.
+    pub(crate) anchor: usize,
     /// Roots that were flushed while something below them was in use.
     pub(crate) dead_roots: usize,
     roots: HashMap<Namespace, NodeId>,
@@ -31,13 +33,14 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    pub(crate) fn new(page_tokens: usize, pools: usize, hash: HashFn) -> Self {
+    pub(crate) fn new(page_tokens: usize, pools: usize, anchor: usize, hash: HashFn) -> Self {
         Self {
             nodes: Arena::default(),
             lru: Lru::new(),
             hasher: PageHasher::new(hash),
             page_tokens,
             pools,
+            anchor,
             dead_roots: 0,
             roots: HashMap::new(),
             edges: HashMap::new(),
@@ -117,7 +120,7 @@ impl Tree {
         let (resident, backed) = (low.resident.min(pages), low.backed.min(pages));
         low.resident -= resident;
         low.backed -= backed;
-        let used = low.used;
+        let (used, at, host_locks) = (low.used, low.at, low.host_locks);
         let (depth, locks, twin, rest) = (low.depth, low.locks, low.twin, low.hashes[0]);
         let copies = low.copies;
         low.depth += pages;
@@ -126,7 +129,7 @@ impl Tree {
         let high = &mut self.nodes[upper];
         (high.parent, high.twin, high.depth, high.locks) = (parent, twin, depth, locks);
         high.copies = copies;
-        high.used = used;
+        (high.used, high.at, high.host_locks) = (used, at, host_locks);
         (high.tokens, high.hashes, high.pages, high.children) = (tokens, hashes, ids, 1);
         (high.host, high.resident, high.backed) = (host, resident, backed);
         self.edges.insert((upper, rest), node);
@@ -145,6 +148,34 @@ impl Tree {
         let (parent, twin) = (self.nodes[node].parent, self.nodes[node].twin);
         self.relink(parent, first, node, twin);
         self.nodes.destroy(node);
+        self.lose_child(parent);
+    }
+
+    /// Cuts the tree at `node`, which has one page, is in no list and has nothing on any tier: what
+    /// is below it stays, and nobody finds it any more. Those above must not count its locks.
+    pub(crate) fn behead(&mut self, node: NodeId) {
+        let found = &mut self.nodes[node];
+        debug_assert!(found.len() == 1 && found.locks == 0);
+        let (parent, twin, hash) = (found.parent, found.twin, found.hashes[0]);
+        self.relink(parent, hash, node, twin);
+        let found = &mut self.nodes[node];
+        (found.depth, found.seed, found.dead) = (found.end(), hash, true);
+        (found.parent, found.twin) = (NodeId::NONE, NodeId::NONE);
+        (found.resident, found.backed, found.host_locks) = (0, 0, 0);
+        found.tokens.clear();
+        found.hashes.clear();
+        found.pages.clear();
+        found.host.clear();
+        if found.children == 0 {
+            self.nodes.destroy(node);
+        } else {
+            self.dead_roots += 1;
+        }
+        self.lose_child(parent);
+    }
+
+    /// A child of `parent` has gone; a root that has lost its last child goes with it.
+    fn lose_child(&mut self, parent: NodeId) {
         self.nodes[parent].children -= 1;
         if self.nodes[parent].is_root() && self.nodes[parent].children == 0 {
             let root = &mut self.nodes[parent];

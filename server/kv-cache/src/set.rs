@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use types::{PoolId, TokenId};
+use types::{PoolId, Time, TokenId};
 
+use crate::ages::Age;
 use crate::claims::Claims;
 use crate::hash::{HashFn, page_hash};
 use crate::host::{CopyEnd, CopyOrder, HostStats, HostTier, WritePolicy};
@@ -21,8 +22,8 @@ pub struct CacheOptions {
     /// Whether pages stay cached for later requests with the same prefix. Needs pools of equal
     /// `page_tokens`, one of them at least without a window.
     pub enabled: bool,
-    /// The tier behind the device; without one, pages that the device drops are gone. Only where
-    /// [`PoolSet::can_tier`] says so.
+    /// The tier behind the device; without one, pages that the device drops are gone. Needs
+    /// `enabled`.
     pub host: Option<HostTier>,
     /// Which computed pages keep their part in a window pool.
     pub retention: Retention,
@@ -41,8 +42,8 @@ impl CacheOptions {
 pub struct CachedPrefix {
     /// Its tokens, whole pages.
     pub tokens: usize,
-    /// Of these, those that would be loaded from the host. Their pages cost room on the device, as
-    /// cached pages that nobody holds do.
+    /// Of these, those that the device alone would not give: pages of them would be loaded from the
+    /// host. Their pages cost room on the device, as cached pages that nobody holds do.
     pub host_tokens: usize,
     /// Of its pages, those that some table holds already: taking them costs no room. Counted in
     /// the pools without a window.
@@ -67,19 +68,18 @@ impl PoolSet {
         equal && specs.iter().any(|spec| spec.window.is_none())
     }
 
-    /// Whether such pools, where they are cached, can have a host tier of that policy: none of them
-    /// may have a window, and pages are copied when they are used, not when they are given up.
+    /// Whether such pools can have a host tier of that policy: where they can be cached.
     #[must_use]
-    pub fn can_tier(specs: &[PoolSpec], policy: WritePolicy) -> bool {
-        specs.iter().all(|spec| spec.window.is_none()) && policy != WritePolicy::WriteBack
+    pub fn can_tier(specs: &[PoolSpec], _policy: WritePolicy) -> bool {
+        Self::can_cache(specs)
     }
 
     /// One pool per spec, in the order of `PoolId`.
     ///
     /// # Panics
     /// Without any spec, with 2^16 or more, where a spec is out of range, where the cache is
-    /// enabled and the pools do not fit together, or where there is a tier that
-    /// [cannot be](Self::can_tier).
+    /// enabled and the pools do not fit together, or where there is a tier without a cache, or with
+    /// fewer pages than the device in some pool.
     #[must_use]
     pub fn new(specs: Vec<PoolSpec>, options: CacheOptions) -> Self {
         Self::with_hash(specs, options, page_hash)
@@ -94,8 +94,7 @@ impl PoolSet {
         assert!(fit, "cached pools have pages of equal length, and one of them has no window");
         let mut state = State::new(specs.clone(), hash);
         state.tier = options.host.as_ref().map(|host| {
-            let fit = options.enabled && Self::can_tier(&specs, host.policy);
-            assert!(fit, "a tier is behind cached pools without windows, and not written back to");
+            assert!(options.enabled, "a tier is one of cached pages");
             Tier::new(&specs, host)
         });
         let state = Arc::new(Mutex::new(state));
@@ -115,6 +114,9 @@ impl PoolSet {
     }
 
     /// Pages of `pool` that a table could have now: free ones, and cached ones that nobody holds.
+    /// Pages that are being copied are none of them ([`copying`](Self::copying)); pages that would
+    /// be copied as they leave the device (write-back) are: that copy is ordered, and urgent, when
+    /// a table takes them.
     ///
     /// # Panics
     /// When the model has no such pool.
@@ -156,7 +158,7 @@ impl PoolSet {
         let found = self.lock().find(namespace, tokens, limit);
         CachedPrefix {
             tokens: found.pages * page_tokens,
-            host_tokens: found.host_pages * page_tokens,
+            host_tokens: found.gained * page_tokens,
             held_pages: found.held,
         }
     }
@@ -199,6 +201,31 @@ impl PoolSet {
     #[must_use]
     pub fn host_stats_of(&self, pool: PoolId) -> Option<HostStats> {
         self.lock().tier.as_ref().map(|tier| tier.stats(usize::from(pool.0)))
+    }
+
+    /// Changes how many host pages `pool` has: more at once, fewer as far as copies and readers
+    /// allow that run now, and not below the pages of the device. Host pages beyond the new number
+    /// are given up, whenever they were used, and pages of the device lose their copies there.
+    /// Returns how many there are now; `None` without a host tier. Asked again when copies have
+    /// ended, it comes nearer. The bytes are the caller's: before it grows, behind it when it
+    /// shrinks.
+    ///
+    /// # Panics
+    /// When the model has no such pool.
+    pub fn set_host_pages(&self, pool: PoolId, pages: usize) -> Option<usize> {
+        self.lock().set_host_pages(usize::from(pool.0), pages)
+    }
+
+    /// Tells the time, for [`take_ages`](Self::take_ages). Without it no ages are noted.
+    pub fn set_now(&self, now: Time) {
+        self.lock().now = Some(now);
+    }
+
+    /// Moves how long pages had lain unused that were given up or used again since the last call to
+    /// `to`. A thousand entries and a few more are kept until then; what comes beyond is counted
+    /// with the last one of its kind.
+    pub fn take_ages(&self, to: &mut Vec<Age>) {
+        to.append(&mut self.lock().ages);
     }
 
     /// An empty set of claims for these pools.

@@ -42,10 +42,17 @@ pub struct HostReservation {
 impl PoolSet {
     /// Moves the runs of pages that came into host memory since the last call behind those in `to`.
     /// None come without [`HostTier::storage`](crate::HostTier::storage).
-    pub fn take_new_runs(&self, _to: &mut Vec<NewRun>) {}
+    pub fn take_new_runs(&self, to: &mut Vec<NewRun>) {
+        self.lock().take_new_runs(to);
+    }
 
     /// Nobody reads the host pages of the run any more.
-    pub fn release_run(&self, _id: u64) {}
+    ///
+    /// # Panics
+    /// When no such run is held.
+    pub fn release_run(&self, id: u64) {
+        self.lock().release_run(id);
+    }
 
     /// Room for the pages of `tokens` behind the longest prefix that is on either tier in the pools
     /// without a window, up to `limit` pages in all. `None` where there is no such page, no room,
@@ -55,17 +62,20 @@ impl PoolSet {
     /// that a match there needs. So whoever asks chooses `limit` where the store has them.
     pub fn reserve_host(
         &self,
-        _namespace: &Namespace,
-        _tokens: &[TokenId],
-        _limit: usize,
+        namespace: &Namespace,
+        tokens: &[TokenId],
+        limit: usize,
     ) -> Option<HostReservation> {
-        None
+        self.lock().reserve_host(namespace, tokens, limit)
     }
 
     /// The first `pages` pages of the reservation have their bytes: they can be found from now on,
     /// as far as they still fit. The prefix before them may be gone, or somebody may have computed
     /// them meanwhile; what does not fit is free again. Returns how many entered.
-    pub fn commit_host(&self, _reservation: HostReservation, _pages: usize) -> usize {
-        0
+    ///
+    /// # Panics
+    /// When the reservation is of another set.
+    pub fn commit_host(&self, reservation: HostReservation, pages: usize) -> usize {
+        self.lock().commit_host(reservation, pages)
     }
 }

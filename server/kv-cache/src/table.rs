@@ -109,17 +109,18 @@ impl PageTable {
         };
         if shared.published == 0 {
             let branch = if found.full_pages > found.pages { found.full_pages } else { 0 };
-            let last = tokens.len() / page_tokens;
+            // A prompt of whole pages that comes again can use all of them but the last one.
+            let (last, again) = (tokens.len() / page_tokens, limit);
             (shared.marks, shared.every) = match set.retention() {
-                Retention::All => ([last, 0], 1),
-                Retention::Tail => ([last, 0], 0),
-                Retention::TailEvery(tokens) => ([last, 0], (tokens / page_tokens).max(1)),
-                Retention::TailBranch => ([last, branch], 0),
+                Retention::All => ([last, 0, 0], 1),
+                Retention::Tail => ([last, again, 0], 0),
+                Retention::TailEvery(tokens) => ([last, again, 0], (tokens / page_tokens).max(1)),
+                Retention::TailBranch => ([last, again, branch], 0),
             };
         }
         let mut host_pages = 0;
         if found.pages > shared.published {
-            host_pages = found.host_pages;
+            host_pages = found.gained;
             state.attach(found, shared, lists, lookup);
             *hash = state.tree.nodes[shared.node].last_hash();
         }

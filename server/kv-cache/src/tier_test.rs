@@ -34,24 +34,22 @@ fn check(state: &State) {
     let mut seen = HashSet::new();
     let (device_age, host_age): (HashMap<_, _>, HashMap<_, _>) = {
         let ages = |keys: Vec<u32>| keys.into_iter().enumerate().map(|(age, key)| (key, age));
-        (ages(state.tree.lru.keys()).collect(), ages(tier.order_of_nodes()).collect())
+        (ages(state.tree.lru.keys()).collect(), ages(tier.lru.keys()).collect())
     };
     for (id, node) in state.tree.nodes.live().filter(|(_, node)| !node.is_root()) {
-        assert_eq!(node.len(), node.resident.max(node.backed), "each page is somewhere");
         assert!(node.locks == 0 || node.resident == node.len(), "held pages are on the device");
         assert_eq!(device_age.contains_key(&id.0), node.locks == 0 && node.resident > 0);
-        assert_eq!(host_age.contains_key(&id.0), node.backed > node.resident);
+        assert_eq!(host_age.contains_key(&id.0), node.len() > node.resident);
         for index in 0..node.len() {
             assert_eq!(node.pages[index] != NO_PAGE, index < node.resident);
-            assert_eq!(node.host[index] != NO_PAGE, index < node.backed);
+            assert!(node.host[index] != NO_PAGE || index < node.resident, "it is somewhere");
             assert!(index >= node.resident || seen.insert((0, node.pages[index])));
-            assert!(index >= node.backed || seen.insert((1, node.host[index])));
+            assert!(node.host[index] == NO_PAGE || seen.insert((1, node.host[index])));
         }
         let parent = &state.tree.nodes[node.parent];
         if !parent.is_root() {
             assert!(parent.locks >= node.locks);
             assert!(node.resident == 0 || parent.resident == parent.len());
-            assert!(node.backed == 0 || parent.backed == parent.len() || tier.undoes());
             for ages in [&device_age, &host_age] {
                 if let (Some(own), Some(parent)) = (ages.get(&id.0), ages.get(&node.parent.0)) {
                     assert!(own < parent, "a node is given up before its parent");
@@ -59,8 +57,8 @@ fn check(state: &State) {
             }
         }
         cached += if node.locks == 0 { node.resident } else { 0 };
-        host_only += node.backed.saturating_sub(node.resident);
-        backed += node.backed;
+        host_only += node.len() - node.resident;
+        backed += node.host.iter().filter(|copy| **copy != NO_PAGE).count();
     }
     assert_eq!(state.pools[0].cached, cached);
     let stats = tier.stats(0);
@@ -168,6 +166,7 @@ impl World {
 
     fn end(mut self) -> usize {
         self.running.clear();
+        self.gather();
         while !self.queue.is_empty() {
             self.finish(CopyEnd::Done);
         }

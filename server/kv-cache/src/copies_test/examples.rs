@@ -149,7 +149,7 @@ fn what_got_no_copy_is_copied_with_what_comes_behind_it() {
 }
 
 #[test]
-fn a_copy_whose_prefix_has_none_is_given_up() {
+fn a_copy_whose_prefix_has_none_stays_and_the_prefix_is_copied_later() {
     let set = tier_set(&[8], tier(8, 0), PAGE);
     let tokens = text(1, 4);
     let mut table = set.table();
@@ -160,7 +160,12 @@ fn a_copy_whose_prefix_has_none_is_given_up() {
     let [first, second] = <[_; 2]>::try_from(orders(&set)).expect("two orders");
     set.finish_copy(first.id, CopyEnd::Dropped);
     set.finish_copy(second.id, CopyEnd::Done);
-    assert_eq!(used(&set), (0, 0));
+    assert_eq!(used(&set), (2, 0));
+    drop(table);
+    let again = orders(&set).remove(0);
+    assert_eq!((again.pages.len(), again.urgent), (2, false), "with the end of the request");
+    set.finish_copy(again.id, CopyEnd::Done);
+    assert_eq!(used(&set), (4, 0));
 }
 
 #[test]

@@ -53,14 +53,14 @@ pub(super) struct Table {
     pub(super) published: usize,
     /// First page held in the window pool.
     pub(super) first: usize,
-    marks: [usize; 2],
+    marks: [usize; 3],
     flushes: u64,
 }
 
 impl Table {
     pub(super) fn new(id: u64, namespace: u8, tokens: Vec<u32>) -> Self {
         let (computed, covered, published, first) = (0, 0, 0, 0);
-        let (marks, flushes) = ([0; 2], 0);
+        let (marks, flushes) = ([0; 3], 0);
         Self { id, namespace, tokens, computed, covered, published, first, marks, flushes }
     }
 }
@@ -132,7 +132,9 @@ impl Naive {
         let (pages, full) = self.longest(table.flushes, table.namespace, &table.tokens);
         if table.published == 0 {
             let branch = if full > pages { full } else { 0 };
-            table.marks = [table.tokens.len() / self.shape.page_tokens, branch];
+            let (last, again) = (table.tokens.len(), table.tokens.len().saturating_sub(1));
+            let page = self.shape.page_tokens;
+            table.marks = [last / page, again / page, branch];
         }
         if pages <= table.published {
             return table.published * self.shape.page_tokens;
@@ -230,9 +232,9 @@ impl Naive {
         table.first = table.first.max(first);
     }
 
-    /// A page is worth caching where a mark's window, or that of the page before, covers it.
+    /// A page is worth caching where a mark's window covers it.
     fn marked(table: &Table, end: usize, window: usize) -> bool {
-        table.marks.iter().any(|mark| (mark.saturating_sub(window)..=*mark).contains(&end))
+        table.marks.iter().any(|mark| (mark.saturating_sub(window) + 1..=*mark).contains(&end))
     }
 
     pub(super) fn release(&mut self, table: &mut Table) {
@@ -316,7 +318,6 @@ impl Naive {
         let key = oldest.expect("something is cached").0.clone();
         assert!(!self.has_children(&key), "the oldest page has pages behind it");
         self.drop_page(&key, [0, 1]);
-        self.prune();
     }
 
     fn evict_window(&mut self) {
@@ -326,21 +327,6 @@ impl Naive {
         self.pages.get_mut(&key).expect("just found").window = None;
         self.counts[1].cached -= 1;
         self.counts[1].evicted[0] += 1;
-        self.prune();
-    }
-
-    /// Nothing can match at the end of a branch without its window.
-    fn prune(&mut self) {
-        if self.window_pages() == 0 {
-            return;
-        }
-        loop {
-            let useless = self.pages.iter().find(|(key, page)| {
-                page.window.is_none() && page.full.holders.is_empty() && !self.has_children(key)
-            });
-            let Some(key) = useless.map(|(key, _)| key.clone()) else { return };
-            self.drop_page(&key, [1, 1]);
-        }
     }
 
     fn has_children(&self, key: &Prefix) -> bool {

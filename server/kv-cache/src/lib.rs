@@ -43,8 +43,6 @@ mod tier;
 mod window;
 
 #[cfg(test)]
-mod copies_test;
-#[cfg(test)]
 mod model_test;
 #[cfg(test)]
 mod replay_test;

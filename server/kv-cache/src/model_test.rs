@@ -1,7 +1,7 @@
 //! Random work against a naive cache: hits, counts and evictions agree after every action, the
 //! inside is consistent, and no page ever shows rows of other tokens.
 
-mod check;
+pub(crate) mod check;
 mod naive;
 
 use std::collections::HashMap;

@@ -16,7 +16,7 @@ pub(super) fn consistent(set: &PoolSet, tables: &[&PageTable]) -> Checked {
     let state = set.lock();
     structure(&state)?;
     locks(&state, tables)?;
-    recency(&state)?;
+    recency(&state, &state.tree.lru.keys())?;
     for pool in 0..state.pools.len() {
         pages(&state, pool, tables)?;
         windows(&state, pool, tables)?;
@@ -25,7 +25,7 @@ pub(super) fn consistent(set: &PoolSet, tables: &[&PageTable]) -> Checked {
 }
 
 /// Nodes, edges and hashes form one tree per namespace.
-fn structure(state: &State) -> Checked {
+pub(crate) fn structure(state: &State) -> Checked {
     let tree = &state.tree;
     let mut children: HashMap<NodeId, u32> = HashMap::new();
     let mut found = 0;
@@ -86,10 +86,9 @@ fn locks(state: &State, tables: &[&PageTable]) -> Checked {
 }
 
 /// In the order of last use a node is behind its parent.
-fn recency(state: &State) -> Checked {
-    let keys = state.tree.lru.keys();
+pub(crate) fn recency(state: &State, keys: &[u32]) -> Checked {
     let place: HashMap<u32, usize> = keys.iter().copied().zip(0..).collect();
-    for key in &keys {
+    for key in keys {
         let parent = state.tree.nodes[NodeId(*key)].parent;
         if let Some(above) = place.get(&parent.0) {
             prop_assert!(*above > place[key], "a parent would be dropped before its child");

@@ -11,7 +11,7 @@
 
 use types::{Bytes, Pages, TokenId};
 
-use super::{SHARED, tier_set};
+use super::examples::{SHARED, tier_set};
 use crate::trace_fixture::{Request, expected, number, requests};
 use crate::{CacheOptions, CopyEnd, HostTier, Lookup, PoolSet, PoolSpec, Retention, WritePolicy};
 

@@ -1,12 +1,28 @@
 //! Single behaviours of the host tier, told as examples.
 
-use types::{Pages, PoolId, TokenId};
+use types::{Bytes, Pages, PoolId, TokenId};
 
-use super::{PAGE, SHARED, ids, tier_set};
+use super::world::{PAGE, ids};
 use crate::{
-    CopyEnd, CopyOrder, Direction, Evictions, HostTier, Lookup, NoRoom, PageTable, PoolSet,
-    WritePolicy,
+    CacheOptions, CopyEnd, CopyOrder, Direction, Evictions, HostTier, Lookup, Namespace, NoRoom,
+    PageTable, PoolSet, PoolSpec, Retention, WritePolicy,
 };
+
+pub(super) const SHARED: Namespace = Namespace::SHARED;
+
+/// Pools without a window, and a tier.
+pub(super) fn tier_set(device: &[usize], host: HostTier, page_tokens: usize) -> PoolSet {
+    let spec = |(name, pages): (&'static str, &usize)| PoolSpec {
+        name,
+        page_tokens,
+        page_bytes: Bytes(1),
+        capacity: Pages(*pages as u64),
+        window: None,
+    };
+    let specs = ["kv", "index"].into_iter().zip(device).map(spec).collect();
+    let retention = Retention::TailBranch;
+    PoolSet::new(specs, CacheOptions { enabled: true, host: Some(host), retention })
+}
 
 fn tier(pages: usize, load_back_threshold: usize) -> HostTier {
     HostTier {

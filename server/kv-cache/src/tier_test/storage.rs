@@ -1,0 +1,1 @@
+//! What a store behind the tier gets and gives, told as examples.

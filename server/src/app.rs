@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::ConfigError;
 use metric_catalog::install::Registry;
 use metric_catalog::labels::Role;
 use model::ModelSpec;
@@ -24,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use types::Clock;
 
-use crate::cli::{KvDtype, Metrics, Settings, spelled};
+use crate::cli::{KvDtype, Metrics, Settings};
 use crate::config::{Class, Finding, Findings, Host, Resolved, files, ports, resolve};
 use crate::exit::Exit;
 use crate::http::listener::{Bound, Bounds};
@@ -106,32 +105,8 @@ pub fn check(settings: &Settings) -> Result<Checked, Findings> {
     }
     let facts = source.inspect(settings)?;
     let resolved = resolve(settings, &facts, &Host::read(&node_info::Root::default()))?;
-    tier_is_served(&resolved, &facts.spec)?;
     let tokenizer = facts.tokenizer(settings)?;
     Ok(Checked { source, spec: facts.spec, tokenizer, resolved })
-}
-
-/// Whether the engine can have this tier: said before anything is allocated for it.
-fn tier_is_served(resolved: &Resolved, spec: &ModelSpec) -> Result<(), Finding> {
-    let tier = match startup::config(resolved, 0).check(spec) {
-        Err(ConfigError::HostUnserved) => resolved.hierarchy.as_ref(),
-        Ok(()) | Err(_) => None,
-    };
-    tier.map_or(Ok(()), |tier| {
-        Err(Finding {
-            id: "HIC011",
-            class: Class::Configuration,
-            flag: "--enable-hierarchical-cache",
-            value: "on".to_owned(),
-            reason: format!(
-                "{} with {} has no host tier in this version, which serves one behind pools \
-                 without a window, and not with write_back",
-                spec.architecture,
-                spelled(tier.policy),
-            ),
-            fix: "--enable-hierarchical-cache=off".to_owned(),
-        })
-    })
 }
 
 /// Prints what was found, one line each, behind the table of a host tier that cannot be, and gives

@@ -108,9 +108,6 @@ pub enum ConfigError {
     /// A host tier without a prefix cache would never be used.
     #[error("a host tier needs the prefix cache, which is off")]
     HostWithoutCache,
-    /// A host tier that the page tables cannot have yet.
-    #[error("no host tier is served behind pools with a window, nor with write_back")]
-    HostUnserved,
     /// Host pages that do not mirror those of the device.
     #[error("host pages are {host:?} and must be, pool by pool, at least the device's, {device:?}")]
     HostPages {
@@ -156,15 +153,12 @@ impl EngineConfig {
         if self.prefix_cache && !PoolSet::can_cache(&self.pools(spec)) {
             return Err(ConfigError::Uncacheable);
         }
-        self.host.as_ref().map_or(Ok(()), |host| self.check_host(host, spec))
+        self.host.as_ref().map_or(Ok(()), |host| self.check_host(host))
     }
 
-    fn check_host(&self, host: &HostTier, spec: &ModelSpec) -> Result<(), ConfigError> {
+    fn check_host(&self, host: &HostTier) -> Result<(), ConfigError> {
         if !self.prefix_cache {
             return Err(ConfigError::HostWithoutCache);
-        }
-        if !PoolSet::can_tier(&self.pools(spec), host.policy) {
-            return Err(ConfigError::HostUnserved);
         }
         let (host, device) = (host.pages.clone(), self.pool_pages.clone());
         if let Some(pages) = host.iter().find(|pages| u32::try_from(**pages).is_err()) {
@@ -281,12 +275,11 @@ mod tests {
         assert!(check(&bad).is_err_and(|text| text.contains("needs the prefix cache")));
         let bad = EngineConfig { host: tier(1, through), ..good.clone() };
         assert!(check(&bad).is_err_and(|text| text.contains("at least the device's, [2]")));
-        let bad = EngineConfig { host: tier(2, WritePolicy::WriteBack), ..good.clone() };
-        assert!(check(&bad).is_err_and(|text| text.contains("nor with write_back")));
+        let back = EngineConfig { host: tier(2, WritePolicy::WriteBack), ..good.clone() };
+        assert_eq!(check(&back), Ok(()));
         let windowed = FakeRunner::new(FakeOptions { window: Some(32), ..FakeOptions::default() });
         let host = Some(HostTier { pages: vec![2; 2], ..tier(2, through).expect("a tier") });
-        let bad = EngineConfig { host, pool_pages: vec![2; 2], ..good };
-        let refused = bad.check(windowed.spec());
-        assert_eq!(refused, Err(ConfigError::HostUnserved));
+        let tiered = EngineConfig { host, pool_pages: vec![2; 2], ..good };
+        assert_eq!(tiered.check(windowed.spec()), Ok(()));
     }
 }

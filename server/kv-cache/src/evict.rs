@@ -162,27 +162,20 @@ impl State {
         if found.len() > 0 {
             return node;
         }
-        let (parent, locks) = (found.parent, found.host_locks);
-        self.give_up_host_locks(node, parent, locks);
+        let parent = found.parent;
+        self.cut(node);
         let tree = &mut self.tree;
-        tree.nodes[node].host_locks = 0;
         let orphan = tree.nodes[parent].is_root() && tree.nodes[parent].children == 1;
         tree.remove(node, first);
         if orphan { NodeId::NONE } else { parent }
     }
 
-    /// `node` leaves its place below `parent`, with so many locks on the host.
-    fn give_up_host_locks(&mut self, node: NodeId, parent: NodeId, locks: u32) {
-        if locks == 0 {
-            return;
-        }
-        if let Some(tier) = &mut self.tier {
-            tier.lose(node);
-        }
-        let mut next = parent;
-        while !self.tree.nodes[next].is_root() {
-            self.unlock_host(next, locks);
-            next = self.tree.nodes[next].parent;
+    /// `node` is about to leave its place in the tree: nobody locks it on the host any more.
+    fn cut(&mut self, node: NodeId) {
+        let Self { tree, tier, .. } = self;
+        if let Some(tier) = tier.as_mut().filter(|_| tree.nodes[node].host_locks > 0) {
+            tier.cut(tree, node, tree.nodes[node].parent);
+            tree.nodes[node].host_locks = 0;
         }
     }
 
@@ -200,9 +193,7 @@ impl State {
         let single = self.tree.nodes[node].len() == 1;
         let node = if single { node } else { self.split(node, 1) };
         self.free_page(node, 0, cause);
-        let found = &self.tree.nodes[node];
-        let (parent, locks) = (found.parent, found.host_locks);
-        self.give_up_host_locks(node, parent, locks);
+        self.cut(node);
         if let Some(tier) = self.tier.as_mut().filter(|tier| tier.lru.contains(node.0)) {
             tier.lru.remove(node.0);
         }

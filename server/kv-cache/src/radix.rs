@@ -152,16 +152,16 @@ impl Tree {
     }
 
     /// Cuts the tree at `node`, which has one page, is in no list and has nothing on any tier: what
-    /// is below it stays, and nobody finds it any more. Those above must not count its locks.
+    /// is below it stays, and nobody finds it any more.
     pub(crate) fn behead(&mut self, node: NodeId) {
         let found = &mut self.nodes[node];
-        debug_assert!(found.len() == 1 && found.locks == 0);
+        debug_assert!(found.len() == 1 && found.locks == 0 && found.host_locks == 0);
         let (parent, twin, hash) = (found.parent, found.twin, found.hashes[0]);
         self.relink(parent, hash, node, twin);
         let found = &mut self.nodes[node];
         (found.depth, found.seed, found.dead) = (found.end(), hash, true);
         (found.parent, found.twin) = (NodeId::NONE, NodeId::NONE);
-        (found.resident, found.backed, found.host_locks) = (0, 0, 0);
+        (found.resident, found.backed) = (0, 0);
         found.tokens.clear();
         found.hashes.clear();
         found.pages.clear();

@@ -7,7 +7,7 @@ use types::{PoolId, Time, TokenId};
 use crate::ages::Age;
 use crate::claims::Claims;
 use crate::hash::{HashFn, page_hash};
-use crate::host::{CopyEnd, CopyOrder, HostStats, HostTier, WritePolicy};
+use crate::host::{CopyEnd, CopyOrder, HostStats, HostTier};
 use crate::layout::PoolSpec;
 use crate::namespace::Namespace;
 use crate::pool::{Pool, PoolStats};
@@ -66,12 +66,6 @@ impl PoolSet {
     pub fn can_cache(specs: &[PoolSpec]) -> bool {
         let equal = specs.windows(2).all(|pair| pair[0].page_tokens == pair[1].page_tokens);
         equal && specs.iter().any(|spec| spec.window.is_none())
-    }
-
-    /// Whether such pools can have a host tier of that policy: where they can be cached.
-    #[must_use]
-    pub fn can_tier(specs: &[PoolSpec], _policy: WritePolicy) -> bool {
-        Self::can_cache(specs)
     }
 
     /// One pool per spec, in the order of `PoolId`.

@@ -152,14 +152,26 @@ impl Tier {
         self.pending.push(Pending { id, direction, is_urgent, nodes, pages });
     }
 
-    /// Whoever ends at `node`, which has lost its place in the tree, ends nowhere.
-    pub(crate) fn lose(&mut self, node: NodeId) {
-        let orders = self.pending.iter_mut().flat_map(|order| &mut order.nodes);
-        let runs = self.runs.iter_mut().map(|run| &mut run.held.node);
-        let reserved = self.reservations.iter_mut().map(|held| &mut held.node);
-        let leaving = self.leaving.1.iter_mut();
-        let all = orders.chain(runs).chain(reserved).chain(leaving);
-        all.filter(|end| **end == node).for_each(|end| *end = NodeId::NONE);
+    /// `node` is taken out from below `parent`, and the tree is cut there. Whoever locks a path
+    /// through it on the host goes on to lock what is above, and what is below.
+    pub(crate) fn cut(&mut self, tree: &Tree, node: NodeId, parent: NodeId) {
+        let above = Some(parent).filter(|parent| !tree.nodes[*parent].is_root());
+        let is_below = |end: NodeId| {
+            let mut next = end;
+            while next != node && !tree.nodes[next].is_root() {
+                next = tree.nodes[next].parent;
+            }
+            next == node
+        };
+        let urgent = self.pending.iter_mut().filter(|order| order.is_urgent);
+        let orders = urgent.map(|order| &mut order.nodes);
+        let runs = self.runs.iter_mut().map(|run| &mut run.held.nodes);
+        let reserved = self.reservations.iter_mut().map(|held| &mut held.nodes);
+        for ends in orders.chain(runs).chain(reserved).chain([&mut self.leaving.1]) {
+            let through = ends.iter().filter(|end| is_below(**end)).count();
+            ends.retain(|end| *end != node);
+            ends.extend(above.into_iter().cycle().take(through));
+        }
     }
 }
 
@@ -203,27 +215,21 @@ impl State {
         }
     }
 
-    /// Takes back one [`lock_host_path`](Self::lock_host_path).
-    pub(crate) fn unlock_host_path(&mut self, node: NodeId) {
-        if !node.is_some() {
-            return;
-        }
-        let mut next = node;
-        while !self.tree.nodes[next].is_root() {
-            self.unlock_host(next, 1);
-            next = self.tree.nodes[next].parent;
-        }
-        self.reap(node);
-    }
-
-    /// Takes so many locks on the host from `node` alone.
-    pub(crate) fn unlock_host(&mut self, node: NodeId, locks: u32) {
-        let found = &mut self.tree.nodes[node];
-        found.host_locks -= locks;
-        if locks > 0 && found.host_locks == 0 {
-            let alone = found.len() - found.resident;
-            self.tier.as_mut().expect("it was locked on the host").add_cached(alone);
-            self.relist(node);
+    /// Takes back one [`lock_host_path`](Self::lock_host_path) for each of `nodes`.
+    pub(crate) fn unlock_host_paths(&mut self, nodes: &[NodeId]) {
+        for node in nodes {
+            let mut next = *node;
+            while !self.tree.nodes[next].is_root() {
+                let found = &mut self.tree.nodes[next];
+                found.host_locks -= 1;
+                if found.host_locks == 0 {
+                    let alone = found.len() - found.resident;
+                    self.tier.as_mut().expect("it was locked on the host").add_cached(alone);
+                    self.relist(next);
+                }
+                next = self.tree.nodes[next].parent;
+            }
+            self.reap(*node);
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use admission::Limits;
-use kv_cache::{HostTier, Namespace, PoolSet, PoolSpec, WritePolicy};
-use model::{FakeOptions, ModelSpec, SamplingParams};
+use kv_cache::{HostTier, Namespace, PoolSpec, WritePolicy};
+use model::{FakeOptions, SamplingParams};
 use types::{Bytes, Pages, Priority, TokenId};
 
 use super::client::Quirk;
@@ -123,15 +123,13 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
 }
 
 /// The host tier of a seed, of all that the pools can have.
-pub(super) fn tier(dice: &mut Dice, config: &EngineConfig, spec: &ModelSpec) -> Option<HostTier> {
+pub(super) fn tier(dice: &mut Dice, config: &EngineConfig) -> Option<HostTier> {
     let wanted = dice.chance(700);
     let more = dice.size(100..=500);
     let load_back_threshold = dice.pick(&[0, 1, 10, 30]);
     let policies =
         [WritePolicy::WriteThrough, WritePolicy::WriteThroughSelective, WritePolicy::WriteBack];
-    let policies = policies.into_iter().filter(|p| PoolSet::can_tier(&config.pools(spec), *p));
-    let policies: Vec<_> = policies.collect();
-    if !wanted || !config.prefix_cache || policies.is_empty() {
+    if !wanted || !config.prefix_cache {
         return None;
     }
     let pages = config.pool_pages.iter().map(|pages| pages * more / 100).collect();

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use admission::{AdmissionController, Rank};
-use model::ModelRunner;
 use types::{RequestId, Time};
 
 use super::client::Clients;
@@ -78,7 +77,7 @@ impl World {
         let admission = AdmissionController::new(conditions.limits, 1000.0);
         let faults = Arc::new(Faults::default());
         let inner = Witness::new(conditions.model.clone());
-        let tier = tier(&mut dice, &conditions.config, inner.spec());
+        let tier = tier(&mut dice, &conditions.config);
         let pace = pace(&mut dice);
         let copies = tier.is_some().then(|| {
             let fault = Arc::clone(&faults.copy);

@@ -65,7 +65,7 @@ impl State {
             self.report(order);
         }
         if order.is_urgent {
-            order.nodes.iter().for_each(|node| self.unlock_host_path(*node));
+            self.unlock_host_paths(&order.nodes);
         } else {
             for (pool, device, _) in &order.pages {
                 let pool = usize::from(pool.0);

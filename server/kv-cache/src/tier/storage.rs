@@ -15,8 +15,8 @@ const RUNS_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) id: u64,
-    /// The node that ends the path; none when that has gone.
-    pub(crate) node: NodeId,
+    /// The nodes that end the paths: one, and more where pages of it have gone.
+    pub(crate) nodes: Vec<NodeId>,
 }
 
 /// A run that was offered.
@@ -89,7 +89,7 @@ impl State {
         }
         let id = tier.id();
         tier.new_runs.push(NewRun { id, namespace, tokens, first, pages });
-        tier.runs.push(Run { held: Held { id, node }, pages: held });
+        tier.runs.push(Run { held: Held { id, nodes: vec![node] }, pages: held });
     }
 
     /// The tokens of the first `pages` pages up to the end of `node`.
@@ -126,7 +126,7 @@ impl State {
         for (pool, _) in &run.pages {
             tier.pools[*pool].in_runs -= 1;
         }
-        self.unlock_host_path(run.held.node);
+        self.unlock_host_paths(&run.held.nodes);
     }
 
     fn let_go_of_copies(&mut self, pages: &[(usize, PageId)]) {
@@ -182,10 +182,8 @@ impl State {
             return None;
         }
         // What it continues stays.
-        let node = if first == 0 { NodeId::NONE } else { node };
-        if node.is_some() {
-            self.lock_host_path(node);
-        }
+        let nodes = if first == 0 { Vec::new() } else { vec![node] };
+        nodes.iter().for_each(|node| self.lock_host_path(*node));
         let limit = self.reservable(first, limit);
         let starts = self.pools.iter().map(|pool| {
             let window = pool.windows.as_ref().map_or(usize::MAX, |windows| windows.pages);
@@ -202,7 +200,7 @@ impl State {
             }
         }
         if !room {
-            self.unlock_host_path(node);
+            self.unlock_host_paths(&nodes);
             return None;
         }
         self.make_host_room(&needs);
@@ -213,7 +211,7 @@ impl State {
         };
         let pages = (first..limit).map(page).collect();
         let id = tier.id();
-        tier.reservations.push(Held { id, node });
+        tier.reservations.push(Held { id, nodes });
         let tokens = tokens[..limit * self.tree.page_tokens].to_vec();
         Some(HostReservation { id, first, pages, namespace: namespace.clone(), tokens })
     }
@@ -264,7 +262,7 @@ impl State {
         let all: Vec<_> =
             ids.iter().flatten().map(|(pool, id)| (usize::from(pool.0), *id)).collect();
         self.let_go_of_copies(&all);
-        self.unlock_host_path(held.node);
+        self.unlock_host_paths(&held.nodes);
         entered
     }
 
@@ -335,6 +333,6 @@ impl State {
         self.tier.as_mut().expect("it has pages").add_cached(pages);
         // Into the order of use: those above it are behind it.
         self.lock_host_path(node);
-        self.unlock_host_path(node);
+        self.unlock_host_paths(&[node]);
     }
 }

@@ -59,7 +59,8 @@ fn locks(state: &State, tables: &[&PageTable]) -> Checked {
         }
     }
     let held = tier.runs.iter().map(|run| &run.held).chain(&tier.reservations);
-    for node in held.flat_map(|held| path(state, held.node)) {
+    let ends = held.flat_map(|held| &held.nodes);
+    for node in ends.flat_map(|node| path(state, *node)) {
         *host_locks.entry(node).or_default() += 1;
     }
     let of = |counts: &HashMap<_, _>, id| counts.get(&id).copied().unwrap_or(0);
@@ -206,6 +207,9 @@ fn host(state: &State, index: usize) -> Checked {
             prop_assert!(!tier.reservations.is_empty());
             out.insert(page);
         } else if pool.pages.is_out(page) {
+            let found = used.contains(&page).then(|| &state.tree.nodes[place.node]);
+            let locked = found.is_none_or(|node| node.locks + node.host_locks > 0);
+            prop_assert!(pool.is_window || place.held == 0 || locked, "held and given up");
             prop_assert_eq!(place.held, held.get(&page).copied().unwrap_or(0));
             prop_assert!(place.node.is_some() == used.contains(&page));
         }

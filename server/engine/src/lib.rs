@@ -53,6 +53,8 @@ mod rules_test;
 #[cfg(test)]
 mod sim_test;
 #[cfg(test)]
+mod storage_test;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

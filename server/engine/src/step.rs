@@ -73,7 +73,7 @@ pub(crate) struct Core {
     evicted: Vec<Rank>,
     queue_timeout: Option<Duration>,
     /// Nothing is left that could still go to storage.
-    flushed: bool,
+    pub(crate) flushed: bool,
 }
 
 impl Core {
@@ -266,10 +266,12 @@ impl Core {
         let begun = host.begin(&self.scheduler.pools, now, &mut *self.time);
         self.report.copy_waits = host.take_waits();
         self.plan.batch.loads = begun?;
-        // What the last request left is on its way to the host when it ends.
-        let storage = self.scheduler.storage.as_ref();
-        self.flushed = self.scheduler.is_empty()
-            && storage.is_none_or(|storage| host.is_quiet() && !storage.backs_up());
+        // What the last request left is on its way when it ends: first to the host.
+        let quiet = host.is_quiet();
+        if let Some(storage) = &mut self.scheduler.storage {
+            storage.back_up(&self.scheduler.pools);
+            self.flushed = quiet && !storage.backs_up() && self.scheduler.is_empty();
+        }
         Ok(())
     }
 

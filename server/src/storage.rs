@@ -95,6 +95,10 @@ fn writable(folder: &Path) -> std::io::Result<()> {
 }
 
 fn class(error: &std::io::Error) -> Class {
+    use std::io::ErrorKind;
+    if matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::AlreadyExists) {
+        return Class::Configuration;
+    }
     match Exit::of_io(error) {
         Exit::Permission => Class::Permission,
         Exit::Temporary => Class::Temporary,

@@ -10,6 +10,7 @@ pub(crate) mod rig;
 mod sampling;
 mod serving;
 mod shutdown;
+mod store;
 #[cfg(feature = "structured-output")]
 mod structured;
 mod tier;

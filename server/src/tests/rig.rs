@@ -1,6 +1,7 @@
 //! A server without sockets, and what tests do with it.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
@@ -38,11 +39,16 @@ pub(crate) fn settings(flags: &str) -> Settings {
 impl Rig {
     /// A server with these flags that is ready.
     pub(crate) fn new(flags: &str) -> Self {
+        Self::with_thread(flags).0
+    }
+
+    /// The same with the engine's thread.
+    pub(crate) fn with_thread(flags: &str) -> (Self, JoinHandle<()>) {
         let checked = app::check(&settings(flags)).expect("the flags can work");
         let rig = Self::of(&checked);
-        drop(app::startup::start(checked, &rig.api).expect("the engine starts"));
+        let thread = app::startup::start(checked, &rig.api).expect("the engine starts");
         rig.api.life.advance(Phase::Ready);
-        rig
+        (rig, thread)
     }
 
     /// A server whose model is not loaded.

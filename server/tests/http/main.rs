@@ -6,4 +6,5 @@ mod plan;
 mod process;
 mod sglang;
 mod sockets;
+mod store;
 mod tier;

@@ -30,8 +30,8 @@ impl Follower {
         let accepting = self.matcher.is_accepting().map_err(|error| first_line(&error))?;
         let mut allowed = match self.matcher.compute_mask() {
             Ok(allowed) => allowed,
-            // Nothing can follow, but the answer may end here. Any other error, such as a bound that
-            // was reached, says nothing about what can follow.
+            // Nothing can follow, but the answer may end here. Any other error, such as a bound
+            // that was reached, says nothing about what can follow.
             Err(error) if accepting && is_dead_end(&error) => {
                 self.mask.clear();
                 self.allow_stops();

@@ -266,8 +266,10 @@ impl Reading {
     /// How many leading pages there are so far, and whether that is all.
     #[must_use]
     pub fn there(&self) -> (usize, bool) {
+        // Whoever worked at it may be gone with the thread.
+        let abandoned = Arc::strong_count(&self.shared) == 1;
         let progress = lock(&self.shared);
-        (progress.pages, progress.ended)
+        (progress.pages, progress.ended || abandoned)
     }
 
     /// Ends it and says how many leading pages there are. When this returns, nothing is written to

@@ -237,6 +237,19 @@ fn a_look_counts_pages_up_to_the_last_that_is_whole() {
 }
 
 #[test]
+fn a_reading_ends_with_the_thread() {
+    let backend = Arc::new(MemoryBackend::default());
+    let rig = rig(place(&backend));
+    rig.keep(3);
+    (0..3).for_each(|_| backend.inject(Operation::Read, Fault::Hold));
+    backend.release(1);
+    let fetch = rig.fetch(prefix(3, 10));
+    rig.until(|_| fetch.there() == (1, false));
+    rig.tier.close(Duration::ZERO);
+    assert_eq!(fetch.there(), (1, true));
+}
+
+#[test]
 fn a_full_queue_is_said_and_not_waited_for() {
     let rig = rig(place(&Arc::default()));
     let (go, hold) = sync_channel(0);

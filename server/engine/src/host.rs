@@ -125,22 +125,16 @@ impl Host {
         if !self.orders.is_empty() {
             let mut orders = std::mem::take(&mut self.orders);
             let mut dropping = self.is_late(now);
-            let mut result = Ok(());
+            // All of them first: where one cannot be submitted, the end comes for the others too.
+            self.running.extend(orders.iter().map(|order| Running {
+                id: order.id,
+                direction: order.direction,
+                since: now,
+                end: None,
+            }));
             for order in orders.drain(..) {
-                if result.is_err() {
-                    // The page tables are told of these, too, when all ends.
-                    self.orders.push(order);
-                    continue;
-                }
-                self.running.push_back(Running {
-                    id: order.id,
-                    direction: order.direction,
-                    since: now,
-                    end: None,
-                });
-                result = self.submit(order, &mut dropping, pools, time);
+                self.submit(order, &mut dropping, pools, time)?;
             }
-            result?;
             self.orders = orders;
             let mut urgent = std::mem::take(&mut self.urgent);
             for id in urgent.drain(..) {

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use kv_cache::Age;
 use model::{RunError, Sampled};
 use types::{PoolId, Time};
 
@@ -24,6 +25,7 @@ pub(crate) struct Report {
     pub(crate) recomputed_tokens: u64,
     pub(crate) generated_tokens: u64,
     pub(crate) copy_waits: CopyWaits,
+    pub(crate) ages: Vec<Age>,
     pub(crate) first_tokens: Vec<FirstToken>,
     pub(crate) inter_token: Vec<Duration>,
     pub(crate) queue_exits: Vec<QueueExit>,
@@ -37,6 +39,7 @@ impl Report {
         self.recomputed_tokens = 0;
         self.generated_tokens = 0;
         self.copy_waits = CopyWaits::default();
+        self.ages.clear();
         self.first_tokens.clear();
         self.inter_token.clear();
         self.queue_exits.clear();
@@ -174,6 +177,7 @@ impl Core {
         let phase = self.phase();
         let ran = phase != StepPhase::Idle;
         let stages = self.clock.report();
+        self.scheduler.pools.take_ages(&mut self.report.ages);
         self.observer.on_step(&StepStats {
             now,
             phase,
@@ -193,6 +197,7 @@ impl Core {
             first_tokens: &self.report.first_tokens,
             inter_token: &self.report.inter_token,
             queue_exits: &self.report.queue_exits,
+            ages: &self.report.ages,
             stages: &stages,
         });
         self.publish(now);

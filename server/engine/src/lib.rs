@@ -65,7 +65,9 @@ pub use config::{ConfigError, EngineConfig, HitCurveConfig, Scheduling};
 pub use curve::{CurveSnapshot, Estimator, Follower};
 pub use event::{AbortReason, Initiator};
 pub use handle::{Handle, SubmitError, SubmitRefused};
-pub use kv_cache::{HostStats, HostTier, Namespace, PoolStats, Retention, WritePolicy};
+pub use kv_cache::{
+    Age, AgeEvent, CacheTier, HostStats, HostTier, Namespace, PoolStats, Retention, WritePolicy,
+};
 pub use memory_pool::CopyStats;
 pub use output::{
     Abort, Finish, Outcome, PromptLogprob, RequestEnd, RequestError, Sink, Stage, Timings,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kv_cache::{HostStats, PoolStats};
+use kv_cache::{Age, HostStats, PoolStats};
 use memory_pool::CopyStats;
 use types::{RequestId, Time};
 
@@ -62,6 +62,9 @@ pub struct StepStats<'a> {
     pub inter_token: &'a [Duration],
     /// Requests that left a queue, whatever the exit.
     pub queue_exits: &'a [QueueExit],
+    /// For how long pages had lain unused that were given up or used again; about a thousand at
+    /// most, beyond which pages are counted together.
+    pub ages: &'a [Age],
     /// Time by stage since the last turn's report; over all turns they add up to elapsed time.
     pub stages: &'a StageTimes,
 }

@@ -277,6 +277,7 @@ impl Core {
 
     fn schedule(&mut self) {
         let now = self.clock.last();
+        self.scheduler.pools.set_now(now);
         self.scheduler.patient = self.host.as_ref().is_some_and(|host| !host.is_late(now));
         self.scheduler.schedule(now, &mut self.plan, &mut self.report.queue_exits);
         while let Some((request, refusal)) = self.plan.refused.pop() {

@@ -239,7 +239,9 @@ fn decoding_with_a_real_model_allocates_nothing() {
 /// Copies of the prompts end while they are answered.
 #[test]
 fn decoding_with_a_host_tier_allocates_nothing() {
-    for policy in [WritePolicy::WriteThrough, WritePolicy::WriteThroughSelective] {
+    let policies =
+        [WritePolicy::WriteThrough, WritePolicy::WriteThroughSelective, WritePolicy::WriteBack];
+    for policy in policies {
         check(fake(), 24, 400, Some(Tier { policy, has_bytes: false }));
         check(llama(), 3, 60, Some(Tier { policy, has_bytes: true }));
     }

@@ -76,6 +76,7 @@ pub(super) fn invariants(world: &World) -> Result<(), String> {
     snapshot(world)?;
     Door::check(world)?;
     let told = world.watcher.0.lock().expect("one thread");
+    ensure!(told.wrong.is_none(), "told of {:?}", told.wrong);
     let elapsed = told.last_step.since(Time::ZERO);
     // The clock starts when the engine is made, a moment after zero.
     let missing = elapsed.saturating_sub(told.stages);

@@ -19,6 +19,9 @@ impl World {
             let times = told.preempted[reason as usize];
             coverage.count(&format!("preempted for {reason:?}"), times);
         }
+        for (what, pages) in &told.ages {
+            coverage.count(what, *pages);
+        }
         let window = self.conditions.model.window.is_some();
         let counts = [
             ("preemptions", told.preemptions),

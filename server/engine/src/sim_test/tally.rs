@@ -13,6 +13,9 @@ use crate::{
     Stage, StepPhase, StepStats,
 };
 
+/// Most ages that one turn may tell of.
+const AGES_MAX: usize = 1100;
+
 /// Sums over everything that the observer was told.
 #[derive(Debug, Default)]
 pub(super) struct Told {
@@ -25,6 +28,10 @@ pub(super) struct Told {
     /// Requests that stood still until pages were copied, by turn; and what steps waited.
     pub(super) held: u64,
     pub(super) gate_time: Duration,
+    /// Pages whose ages were told, by tier and event.
+    pub(super) ages: BTreeMap<String, u64>,
+    /// Something was told that cannot be.
+    pub(super) wrong: Option<String>,
     pub(super) urgent: u64,
     pub(super) recomputed: u64,
     pub(super) batch_tokens: u64,
@@ -67,6 +74,16 @@ impl Observer for Watcher {
         told.held += stats.copy_waits.held;
         told.gate_time += stats.copy_waits.loads;
         told.urgent += stats.copy_waits.urgent;
+        for age in stats.ages {
+            let what = format!("ages of pages: {:?}, {:?}", age.tier, age.event);
+            *told.ages.entry(what).or_default() += age.pages;
+            if age.pages == 0 || age.age > stats.now.since(Time::ZERO) {
+                told.wrong = Some(format!("{age:?} at {:?}", stats.now));
+            }
+        }
+        if stats.ages.len() > AGES_MAX {
+            told.wrong = Some(format!("{} ages in a turn", stats.ages.len()));
+        }
         told.recomputed += stats.recomputed_tokens;
         told.batch_tokens += stats.tokens as u64;
         told.largest_batch = told.largest_batch.max(stats.tokens);
@@ -195,6 +212,10 @@ impl Coverage {
             "turns with a late copy",
             "engines that failed with a copy",
             "pages evicted from the host",
+            "ages of pages: Device, Evicted",
+            "ages of pages: Device, Reused",
+            "ages of pages: Host, Evicted",
+            "ages of pages: Host, Reused",
         ]
         .map(str::to_owned)
         .to_vec();

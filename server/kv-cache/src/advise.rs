@@ -1,10 +1,15 @@
 //! What size the host tier should have, from the hit-ratio curve and the memory that there is.
 //!
 //! A pure function over counts of a window of time. It is silent rather than wrong: it advises a
-//! change only when that gains enough, or frees much memory for little.
+//! change only when that gains enough, or frees much memory for little. What a ratio costs is what
+//! the planner says, so that advice, plan and allocation name the same bytes.
+
+mod say;
 
 #[cfg(test)]
 mod tests;
+
+use crate::plan::{Largest, Limit, NodeShare, PlanInput, Shortage};
 
 /// The shortest window that says anything, in seconds.
 const WINDOW_SECONDS: u64 = 3_600;
@@ -36,26 +41,6 @@ pub struct AdviceRatio {
     pub warm: bool,
 }
 
-/// A pool of one rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AdvicePool {
-    /// Its pages on the device.
-    pub device_pages: u64,
-    /// Bytes of a page on the host.
-    pub page_bytes: u64,
-}
-
-/// A NUMA node that holds host memory of the tier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AdviceNode {
-    /// Its number.
-    pub node: u32,
-    /// Ranks whose host memory lies on it.
-    pub ranks: u64,
-    /// Bytes that the tier may have there in all, those that it has now included.
-    pub headroom: u64,
-}
-
 /// What is known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdviseInput {
@@ -69,10 +54,9 @@ pub struct AdviseInput {
     pub lookup_tokens: u64,
     /// By ascending ratio, the first one 0, each once.
     pub ratios: Vec<AdviceRatio>,
-    /// The pools of a rank; all ranks are alike. The first is the one that keeps everything.
-    pub pools: Vec<AdvicePool>,
-    /// Every node of the memory policy.
-    pub nodes: Vec<AdviceNode>,
+    /// Pools, ranks, and the room that the tier may take in all, what it has now included. What it
+    /// [wants](PlanInput::want) is not looked at.
+    pub tier: PlanInput,
     /// The ratio in force; 0: no host tier.
     pub current: f64,
     /// The hit ratio that was found in the window, 0 to 1.
@@ -109,23 +93,12 @@ pub enum Reason {
     MemoryBound {
         /// The next larger ratio that does not fit.
         next: f64,
-        /// Bytes that are missing for it, over all nodes.
+        /// Bytes that are missing for it: over all nodes, or of another limit where that is more.
         missing: u64,
     },
 }
 
-/// Bytes on one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeBytes {
-    /// Its number.
-    pub node: u32,
-    /// Bytes that the tier would have there.
-    pub bytes: u64,
-    /// Whether they fit.
-    pub fits: bool,
-}
-
-/// One ratio, in numbers.
+/// One ratio, in numbers and in a sentence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdviceRow {
     /// Host to device.
@@ -138,15 +111,22 @@ pub struct AdviceRow {
     pub window_loss: f64,
     /// Whether the curve has seen enough for it.
     pub warm: bool,
-    /// Memory, by node.
-    pub nodes: Vec<NodeBytes>,
+    /// Memory of all ranks.
+    pub bytes: u64,
+    /// The same by node.
+    pub nodes: Vec<NodeShare>,
+    /// Limits that it exceeds; empty where it fits.
+    pub shortages: Vec<Shortage>,
+    /// What it would bring and cost, compared with the ratio in force. Empty until [`advise`] says
+    /// it.
+    pub text: String,
 }
 
 impl AdviceRow {
-    /// Whether it fits on every node.
+    /// Whether every limit has room for it.
     #[must_use]
     pub fn fits(&self) -> bool {
-        self.nodes.iter().all(|node| node.fits)
+        self.shortages.is_empty()
     }
 
     /// Whether one could run with it: a host tier that holds more than copies, warm, and room.
@@ -172,17 +152,22 @@ pub struct Advice {
 /// What size the host tier should have.
 ///
 /// # Panics
-/// When there is no ratio or no pool.
+/// When there is no ratio, or the tier has no pool or no rank.
 #[must_use]
 pub fn advise(input: &AdviseInput) -> Advice {
-    assert!(!input.ratios.is_empty() && !input.pools.is_empty(), "a curve of something");
+    assert!(!input.ratios.is_empty() && !input.tier.pools.is_empty(), "a curve of something");
+    assert!(!input.tier.ranks.is_empty(), "somebody holds the tier");
     let mut rows: Vec<_> = input.ratios.iter().map(|point| row(input, point)).collect();
     if let Some(largest) = largest_between(input) {
         let at = rows.partition_point(|row| row.ratio < largest);
         rows.insert(at, row(input, &interpolated(input, largest)));
     }
     let (action, reason) = decide(input, &rows);
-    let text = say(input, &rows, action, reason);
+    let text = say::advice(input, &rows, action, reason);
+    let now = row(input, &interpolated(input, input.current));
+    for row in &mut rows {
+        row.text = say::candidate(input, &now, row);
+    }
     Advice { action, reason, text, rows }
 }
 
@@ -209,7 +194,7 @@ fn decide(input: &AdviseInput, rows: &[AdviceRow]) -> (Action, Reason) {
     let best = most(&mut rows.iter().filter(|row| row.feasible()));
     let enough = |hits: f64| move |row: &&AdviceRow| row.hit_ratio >= hits - input.epsilon;
     let feasible = rows.iter().filter(|row| row.feasible());
-    let bound = short_of(input, rows);
+    let bound = short_of(rows);
     // Without a feasible one, or with none that helps, memory is what is missing.
     let Some(knee) = feasible.clone().find(enough(best)).filter(|_| best - device >= input.epsilon)
     else {
@@ -227,18 +212,19 @@ fn decide(input: &AdviseInput, rows: &[AdviceRow]) -> (Action, Reason) {
 }
 
 /// The next larger warm ratio that does not fit, and what is missing for it.
-fn short_of(input: &AdviseInput, rows: &[AdviceRow]) -> Option<Reason> {
+fn short_of(rows: &[AdviceRow]) -> Option<Reason> {
     let next = rows.iter().find(|row| row.ratio > 1.0 && row.warm && !row.fits())?;
-    let over = |(node, room): (&NodeBytes, &AdviceNode)| node.bytes.saturating_sub(room.headroom);
-    let missing = next.nodes.iter().zip(&input.nodes).map(over).sum();
-    Some(Reason::MemoryBound { next: next.ratio, missing })
+    let is_node = |short: &&Shortage| matches!(short.limit, Limit::Node(_));
+    let (nodes, others): (Vec<&Shortage>, Vec<_>) = next.shortages.iter().partition(is_node);
+    let nodes = nodes.into_iter().map(Shortage::missing).fold(0, u64::saturating_add);
+    let others = others.into_iter().map(Shortage::missing).max().unwrap_or(0);
+    Some(Reason::MemoryBound { next: next.ratio, missing: nodes.max(others) })
 }
 
 /// The change from `now` to `then`, if it is worth one.
 fn worthwhile(input: &AdviseInput, now: &AdviceRow, then: &AdviceRow) -> Action {
     let gain = then.hit_ratio - now.hit_ratio;
-    let total = |row: &AdviceRow| row.nodes.iter().map(|node| node.bytes).sum::<u64>() as f64;
-    let frees = total(now) > 0.0 && total(then) <= (1.0 - FREES) * total(now);
+    let frees = now.bytes > 0 && then.bytes as f64 <= (1.0 - FREES) * now.bytes as f64;
     // A tier that fits no longer has to shrink, whatever that costs.
     let must = input.current > 0.0 && !now.fits();
     if !must && gain < WORTH && !(frees && gain >= -LOSES) {
@@ -254,51 +240,34 @@ fn worthwhile(input: &AdviseInput, now: &AdviceRow, then: &AdviceRow) -> Action 
 fn row(input: &AdviseInput, point: &AdviceRatio) -> AdviceRow {
     let share = |tokens: u64| tokens as f64 / input.lookup_tokens.max(1) as f64;
     let current = interpolated(input, input.current);
-    let nodes = input.nodes.iter().map(|node| {
-        let bytes = bytes(input, point.ratio, node);
-        NodeBytes { node: node.node, bytes, fits: bytes <= node.headroom }
-    });
+    // Without a tier there is nothing, not even the copies of the device's pages.
+    let is_none = point.ratio == 0.0;
+    let (tier, ratio) = (&input.tier, point.ratio);
+    let mut nodes = tier.nodes(ratio);
+    if is_none {
+        nodes.iter_mut().for_each(|node| node.bytes = 0);
+    }
     AdviceRow {
-        ratio: point.ratio,
+        ratio,
         hit_ratio: share(point.hit_tokens),
         gain: share(point.hit_tokens) - share(current.hit_tokens),
         window_loss: share(point.window_loss_tokens),
         warm: point.warm,
-        nodes: nodes.collect(),
+        bytes: if is_none { 0 } else { tier.total_bytes(ratio) },
+        nodes,
+        shortages: if is_none { Vec::new() } else { tier.shortages(ratio) },
+        text: String::new(),
     }
 }
 
-/// Host bytes at this ratio on a node, with one slot per pool beside.
-fn bytes(input: &AdviseInput, ratio: f64, node: &AdviceNode) -> u64 {
-    if ratio == 0.0 {
-        return 0;
-    }
-    let pool = |pool: &AdvicePool| {
-        let pages = (pool.device_pages as f64 * ratio) as u64 + 1;
-        pages.saturating_mul(pool.page_bytes)
-    };
-    input.pools.iter().map(pool).fold(0, u64::saturating_add).saturating_mul(node.ranks)
-}
-
-/// The largest ratio that fits on every node, in tenths, where it is between two of the input and
-/// more than 1.
+/// The largest ratio that fits, in tenths, where it is between two of the input and more than 1.
 fn largest_between(input: &AdviseInput) -> Option<f64> {
-    let fits = |tenths: u64| {
-        let ratio = tenths as f64 / 10.0;
-        input.nodes.iter().all(|node| bytes(input, ratio, node) <= node.headroom)
-    };
+    let Largest::Ratio(largest) = input.tier.largest() else { return None };
+    // Of two decimals; the second is false precision.
+    let ratio = (largest * 10.0 + 1e-9).floor() / 10.0;
     let last = input.ratios.last()?.ratio;
-    let (mut low, mut high) = (10, (last * 10.0) as u64);
-    if !fits(low) || high <= low || fits(high) {
-        return None;
-    }
-    while low + 1 < high {
-        let middle = low.midpoint(high);
-        *(if fits(middle) { &mut low } else { &mut high }) = middle;
-    }
-    let ratio = low as f64 / 10.0;
     let new = input.ratios.iter().all(|point| point.ratio != ratio);
-    (ratio > 1.0 && new).then_some(ratio)
+    (ratio > 1.0 && ratio < last && new).then_some(ratio)
 }
 
 /// The counts at any ratio: linear in pages between the two ratios beside it, both of which must be
@@ -322,56 +291,4 @@ fn interpolated(input: &AdviseInput, ratio: f64) -> AdviceRatio {
         window_loss_tokens: between(below.window_loss_tokens, above.window_loss_tokens),
         warm: below.warm && above.warm,
     }
-}
-
-fn gigabytes(bytes: u64) -> String {
-    format!("{:.0} GB", bytes as f64 / 1e9)
-}
-
-fn say(input: &AdviseInput, rows: &[AdviceRow], action: Action, reason: Reason) -> String {
-    let why = match reason {
-        Reason::NotWarm => return not_warm(input),
-        Reason::Untrusted => {
-            return "the curve does not match what was found, or missed requests; no advice".into();
-        }
-        Reason::WindowPoolBound => {
-            return "the window pool loses what the full pool has: change its retention or its \
-                    share before the ratio"
-                .into();
-        }
-        Reason::Flat => "no size of the host tier finds more than the device alone".into(),
-        Reason::Knee => "more memory would bring next to nothing".into(),
-        Reason::MemoryBound { next, missing } => {
-            format!("ratio {next} does not fit, {} are missing", gigabytes(missing))
-        }
-    };
-    let target = match action {
-        Action::Keep => return format!("keep ratio {}; {why}", input.current),
-        Action::Off => 0.0,
-        Action::Set(ratio) => ratio,
-    };
-    let row = rows.iter().find(|row| row.ratio == target).expect("advice names a row");
-    let memory = row.nodes.iter().zip(&input.nodes).map(|(then, node)| {
-        let now = bytes(input, input.current, node);
-        let word = if then.bytes >= now { "more" } else { "less" };
-        format!("{} {word} on node {}", gigabytes(then.bytes.abs_diff(now)), node.node)
-    });
-    let memory = memory.collect::<Vec<_>>().join(" and ");
-    let gain = row.gain * 100.0;
-    // No sign for what rounds to nothing.
-    let gain = if gain.abs() < 0.5 { "+0".into() } else { format!("{gain:+.0}") };
-    match action {
-        Action::Off => format!("no host tier would give {gain} % hits for {memory}; {why}"),
-        Action::Keep | Action::Set(_) => {
-            format!("ratio {target} would give {gain} % hits for {memory}; {why}")
-        }
-    }
-}
-
-fn not_warm(input: &AdviseInput) -> String {
-    format!(
-        "too early: {} s and {} requests seen, advice takes {WINDOW_SECONDS} s, \
-         {WINDOW_REQUESTS} requests and a curve that is warm",
-        input.seconds, input.requests
-    )
 }

@@ -53,10 +53,7 @@ mod tier_test;
 #[cfg(test)]
 mod trace_fixture;
 
-pub use advise::{
-    Action, Advice, AdviceNode, AdvicePool, AdviceRatio, AdviceRow, AdviseInput, NodeBytes, Reason,
-    advise,
-};
+pub use advise::{Action, Advice, AdviceRatio, AdviceRow, AdviseInput, Reason, advise};
 pub use ages::{Age, AgeEvent, CacheTier};
 pub use claims::Claims;
 pub use curve::{CANDIDATE_RATIOS, Candidate, CurveOptions, CurveWindow, HitCurve, ResetReason};

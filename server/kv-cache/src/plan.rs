@@ -292,6 +292,12 @@ impl PlanInput {
         fit::largest(self)
     }
 
+    /// Every limit that the tier exceeds at `ratio`.
+    #[must_use]
+    pub fn shortages(&self, ratio: f64) -> Vec<Shortage> {
+        fit::shortages(self, ratio)
+    }
+
     /// What each node holds at `ratio`.
     #[must_use]
     pub fn nodes(&self, ratio: f64) -> Vec<NodeShare> {

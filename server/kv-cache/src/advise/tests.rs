@@ -1,6 +1,25 @@
 //! Each reason, and the example with its figures.
 
 use super::*;
+use crate::plan::{NodeRoom, PlanPart, PlanPool, Room, Sizing, Want};
+
+/// A pool of a rank, all of it mirrored.
+fn pool(name: &'static str, device_pages: usize, page_bytes: u64) -> PlanPool {
+    let parts = vec![PlanPart { name, page_bytes, host: true }];
+    PlanPool { name, page_tokens: 256, device_pages, sizing: Sizing::OWN, parts }
+}
+
+/// Ranks that are bound to nodes, and bytes of each node.
+fn tier(pools: Vec<PlanPool>, ranks: &[u32], nodes: &[u64]) -> PlanInput {
+    let room = |(node, bytes): (u32, &u64)| NodeRoom { node, bytes: *bytes };
+    let nodes = (0..).zip(nodes).map(room).collect();
+    PlanInput {
+        pools,
+        ranks: ranks.iter().map(|node| Some(*node)).collect(),
+        want: Want::Ratio(2.0),
+        room: Room { nodes, ..Room::default() },
+    }
+}
 
 /// A curve by ratio, of 1,000,000 tokens; all warm.
 fn input(curve: &[(f64, f64)], headroom: u64) -> AdviseInput {
@@ -16,8 +35,7 @@ fn input(curve: &[(f64, f64)], headroom: u64) -> AdviseInput {
         dropped_requests: 0,
         lookup_tokens: 1_000_000,
         ratios: curve.iter().map(point).collect(),
-        pools: vec![AdvicePool { device_pages: 1_000, page_bytes: 10_000_000 }],
-        nodes: vec![AdviceNode { node: 0, ranks: 1, headroom }],
+        tier: tier(vec![pool("kv", 1_000, 10_000_000)], &[0], &[headroom]),
         current: 2.0,
         actual: 0.3,
         epsilon: 0.01,
@@ -42,8 +60,16 @@ fn short_windows_few_requests_and_cold_curves_are_not_warm() {
     let mut cold = base;
     cold.ratios.iter_mut().for_each(|point| point.warm = point.ratio <= 1.0);
     assert_eq!(decision(&cold), keep);
-    let text = advise(&AdviseInput { seconds: 60, ..cold }).text;
-    assert!(text.starts_with("too early: 60 s and 5000 requests seen"), "{text}");
+    let text = advise(&AdviseInput { seconds: 60, ..cold.clone() }).text;
+    assert!(text.starts_with("too little traffic: 5000 requests were seen in 60 s"), "{text}");
+    // Nothing is not zero.
+    let idle = advise(&AdviseInput { requests: 0, lookup_tokens: 0, ..cold });
+    assert!(idle.text.starts_with("no traffic: no request was seen in 7200 s"), "{}", idle.text);
+    assert!(idle.rows.iter().all(|row| !row.text.contains('%')), "{idle:?}");
+    assert_eq!(
+        idle.rows[3].text,
+        "ratio 4 would take 20 GB more on node 0; too few requests were seen to say what it finds"
+    );
 }
 
 #[test]
@@ -63,7 +89,7 @@ fn a_flat_curve_turns_the_tier_off() {
     assert_eq!((advice.action, advice.reason), (Action::Off, Reason::Flat));
     assert_eq!(
         advice.text,
-        "no host tier would give +0 % hits for 20 GB less on node 0; no size of the host tier \
+        "no host tier would give -0.2 % hits for 20 GB less on node 0; no size of the host tier \
          finds more than the device alone"
     );
     flat.current = 0.0;
@@ -106,10 +132,10 @@ fn a_window_pool_that_loses_too_much_comes_first() {
 #[test]
 fn memory_bounds_the_ratio_on_the_tightest_node() {
     let mut base = input(&GROWS, 1_000 * GB);
-    base.nodes.push(AdviceNode { node: 1, ranks: 2, headroom: 100 * GB });
+    base.tier = tier(base.tier.pools, &[0, 1, 1], &[1_000 * GB, 99 * GB]);
     let advice = advise(&base);
-    // Node 1 would take 160.02 GB at ratio 8; 98.02 GB at 4.9.
-    let missing = 60_020_000_000;
+    // Node 1 would take 160 GB at ratio 8; 98 GB at 4.9, and 99 GB at 4.95.
+    let missing = 61 * GB;
     let reason = Reason::MemoryBound { next: 8.0, missing };
     assert_eq!((advice.action, advice.reason), (Action::Set(4.9), reason));
     let row = advice.rows.iter().find(|row| row.ratio == 4.9).expect("solved off the grid");
@@ -117,7 +143,7 @@ fn memory_bounds_the_ratio_on_the_tightest_node() {
     assert_eq!(
         advice.text,
         "ratio 4.9 would give +25 % hits for 29 GB more on node 0 and 58 GB more on node 1; \
-         ratio 8 does not fit, 60 GB are missing"
+         ratio 8 does not fit, 61 GB are missing"
     );
     let fits: Vec<_> = advice.rows.iter().map(AdviceRow::fits).collect();
     assert_eq!(fits, [true, true, true, true, true, false, false]);
@@ -126,7 +152,7 @@ fn memory_bounds_the_ratio_on_the_tightest_node() {
 #[test]
 fn without_room_for_more_than_copies_memory_is_what_is_missing() {
     let base = AdviseInput { current: 0.0, actual: 0.1, ..input(&GROWS, 5 * GB) };
-    let reason = Reason::MemoryBound { next: 2.0, missing: 15_010_000_000 };
+    let reason = Reason::MemoryBound { next: 2.0, missing: 15 * GB };
     assert_eq!(decision(&base), (Action::Keep, reason));
     // A tier that does not fit any more goes.
     assert_eq!(decision(&AdviseInput { current: 2.0, actual: 0.3, ..base }).0, Action::Off);
@@ -144,10 +170,11 @@ fn a_ratio_that_is_not_warm_is_never_advised() {
 fn the_example_of_four_ranks_and_two_hundred_gigabytes() {
     let curve = [(0.0, 0.098), (2.0, 0.22), (4.0, 0.54), (8.0, 0.86), (16.0, 0.95)];
     let example = AdviseInput {
-        pools: [998_208, 8_160_000]
-            .map(|page_bytes| AdvicePool { device_pages: 835, page_bytes })
-            .to_vec(),
-        nodes: vec![AdviceNode { node: 0, ranks: 4, headroom: 200 * GB }],
+        tier: tier(
+            vec![pool("kv", 835, 998_208), pool("swa", 835, 8_160_000)],
+            &[0; 4],
+            &[200 * GB],
+        ),
         actual: 0.22,
         ..input(&curve, 0)
     };
@@ -163,4 +190,39 @@ fn the_example_of_four_ranks_and_two_hundred_gigabytes() {
         "ratio 6.5 would give +52 % hits for 138 GB more on node 0; ratio 8 does not fit, 45 GB \
          are missing"
     );
+}
+
+#[test]
+fn every_candidate_is_a_sentence() {
+    let mut base = input(&GROWS, 120 * GB);
+    base.ratios.push(AdviceRatio { warm: false, ..base.ratios[5] });
+    base.ratios[6].ratio = 24.0;
+    let said = |input: &AdviseInput| -> Vec<String> {
+        advise(input).rows.into_iter().map(|row| row.text).collect()
+    };
+    assert_eq!(
+        said(&base),
+        [
+            "no host tier would give -20 % hits for 20 GB less on node 0",
+            "ratio 1 would hold copies of the device's pages and nothing else",
+            "ratio 2 is in force: 30 % hits expected",
+            "ratio 4 would give +20 % hits for 20 GB more on node 0",
+            "ratio 8 would give +40 % hits for 60 GB more on node 0",
+            "ratio 12 would give +40 % hits for 100 GB more on node 0",
+            "ratio 16 does not fit (node 0 lacks 40 GB); it would give +40 % hits",
+            "ratio 24 does not fit (node 0 lacks 120 GB)",
+        ]
+    );
+    // Ranks that are bound to no node, and small pools.
+    base.tier = PlanInput {
+        ranks: vec![None],
+        room: Room { host: Some(1_000_000), group: Some(70_000), ..Room::default() },
+        ..tier(vec![pool("kv", 10, 1_000)], &[0], &[])
+    };
+    base.current = 0.0;
+    let said = said(&base);
+    assert_eq!(said[0], "no host tier is in force: 10 % hits expected");
+    assert_eq!(said[3], "ratio 4 would give +40 % hits for 40 kB more on the host");
+    let lacks = "ratio 8 does not fit (the control group lacks 10 kB); it would give +60 % hits";
+    assert_eq!(said[5], lacks);
 }

@@ -26,6 +26,17 @@ pub enum Limit {
     Locked,
 }
 
+impl Limit {
+    /// Its name within a sentence about memory.
+    #[must_use]
+    pub fn short_name(self) -> String {
+        match self {
+            Self::Node(node) => format!("node {node}"),
+            Self::Nodes | Self::Host | Self::Group | Self::Locked => self.to_string(),
+        }
+    }
+}
+
 impl std::fmt::Display for Limit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -72,6 +83,14 @@ pub struct Shortage {
     pub wanted: u64,
     /// Bytes that are there.
     pub room: u64,
+}
+
+impl Shortage {
+    /// Bytes that are missing.
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        self.wanted.saturating_sub(self.room)
+    }
 }
 
 /// The largest ratio that fits.

@@ -353,6 +353,8 @@ closed! {
         Metrics = "/metrics",
         /// Version.
         Version = "/version",
+        /// Advice on the size of the host tier.
+        Plan = "/internal/plan",
         /// Readiness, on the API port too.
         Health = "/health",
         /// Any other path.

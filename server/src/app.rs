@@ -149,6 +149,7 @@ async fn serve(checked: Checked, clock: Clock) -> Exit {
     let tasks = TaskTracker::new();
     tasks.spawn(telemetry::upkeep(registry.clone(), stop.clone()));
     tasks.spawn(telemetry::canary(registry, clock, stop.clone()));
+    tasks.spawn(plan::live::keep(Arc::clone(&api), stop.clone()));
     tasks.spawn(bound.serve(router(&api), bounds(resolved), stop.clone()));
     tasks.close();
 

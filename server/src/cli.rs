@@ -20,7 +20,7 @@ pub use cache::{
     CacheSettings, GigaBytes, HugePageSize, MemLayout, NumaChoice, Ratio, SwaRetention, WritePolicy,
 };
 pub use order::{OrderSettings, PriorityOrder, Switch};
-pub use plan::{AssumeArgs, AssumedNuma, EngineArgs, KvDtype, PlanArgs};
+pub use plan::{AssumeArgs, AssumedNuma, EngineArgs, KvDtype, LiveUrl, PlanArgs};
 pub use store::{StorePrefetch, StoreSettings};
 pub use units::{ByteSize, Span};
 
@@ -71,7 +71,9 @@ impl Cli {
         args: impl IntoIterator<Item = T>,
     ) -> Result<Self, clap::Error> {
         let command = Self::command().mut_subcommand("plan", plan::without_model);
-        Self::from_arg_matches(&command.try_get_matches_from(args)?)
+        let matches = command.try_get_matches_from(args)?;
+        plan::alone(&matches)?;
+        Self::from_arg_matches(&matches)
     }
 }
 

@@ -9,6 +9,7 @@ pub mod error;
 pub mod listener;
 mod openai;
 mod ops;
+mod plan;
 mod prompt;
 mod record;
 mod respond;
@@ -42,6 +43,7 @@ use crate::cli::{PrefixCacheScope, PriorityOrder, ToolCallParser};
 use crate::config::Resolved;
 use crate::host_tier::Facts;
 use crate::lifecycle::{Lifecycle, Phase};
+use crate::plan::live::Advisor;
 use crate::probes;
 use crate::structured::Structures;
 use crate::telemetry::gauges::{Gauges, Snapshot};
@@ -97,6 +99,7 @@ pub struct Api {
     http: Arc<HttpMetrics>,
     requests: RequestMetrics,
     gauges: Gauges,
+    advisor: Advisor,
     nonce: u64,
     next_id: AtomicU64,
 }
@@ -139,6 +142,7 @@ impl Api {
             http: HttpMetrics::new(&registry, clock),
             requests: RequestMetrics::new(&registry),
             gauges: Gauges::new(&registry, clock, resolved),
+            advisor: Advisor::new(resolved),
             registry,
             // Seeded by the system; only has to differ from process to process.
             nonce: RandomState::new().build_hasher().finish(),
@@ -149,8 +153,9 @@ impl Api {
     /// From now on requests are served. A second call changes nothing.
     pub fn open(&self, serving: Serving) {
         drop(self.serving.set(serving));
-        let now = self.clock.unix_seconds(self.clock.now());
-        crate::telemetry::gauges::record_ready(&self.registry, now);
+        let now = self.clock.now();
+        self.advisor.begin(now);
+        crate::telemetry::gauges::record_ready(&self.registry, self.clock.unix_seconds(now));
     }
 
     /// What serves, once the model is loaded.
@@ -167,6 +172,12 @@ impl Api {
     /// The store behind the host tier is open. A second call changes nothing.
     pub fn has_store(&self, store: KvStore) {
         drop(self.store.set(store));
+    }
+
+    /// What sizes of the host tier would be worth.
+    #[must_use]
+    pub(crate) const fn advisor(&self) -> &Advisor {
+        &self.advisor
     }
 
     /// A number that differs from process to process.
@@ -211,6 +222,7 @@ pub fn router(api: &Arc<Api>) -> Router {
         .route("/detokenize", post(tokens::detokenize))
         .route("/metrics", get(ops::metrics))
         .route("/version", get(ops::version))
+        .route("/internal/plan", get(plan::plan))
         .merge(probes::routes(&api.life))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found)

@@ -17,6 +17,7 @@ pub mod host_tier;
 pub mod http;
 pub mod lifecycle;
 mod out;
+mod peer;
 mod plan;
 pub mod probes;
 pub mod source;

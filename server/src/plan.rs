@@ -1,6 +1,8 @@
 //! `sightline-server plan`: what `serve` would do with the same flags, without doing it.
 
+pub(crate) mod live;
 mod offline;
+mod remote;
 mod sglang;
 mod shape;
 pub(crate) mod tier;
@@ -20,6 +22,9 @@ use crate::out;
 /// Prints every value, the pools and the memory ledger, or what is wrong.
 #[must_use]
 pub(crate) fn run(args: &PlanArgs) -> Exit {
+    if let Some(url) = &args.live {
+        return remote::run(url, args.format);
+    }
     if let Some(engine) = &args.engine.engine {
         return sglang::run(args, engine);
     }

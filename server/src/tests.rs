@@ -6,6 +6,7 @@ mod echo;
 mod errors;
 mod metrics;
 mod order;
+mod plan;
 pub(crate) mod rig;
 mod sampling;
 mod serving;

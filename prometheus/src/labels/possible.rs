@@ -19,9 +19,12 @@ impl Method {
             Route::Completions | Route::ChatCompletions | Route::Tokenize | Route::Detokenize => {
                 matches!(self, Self::Post)
             }
-            Route::Models | Route::Model | Route::Metrics | Route::Version | Route::Health => {
-                matches!(self, Self::Get | Self::Head)
-            }
+            Route::Models
+            | Route::Model
+            | Route::Metrics
+            | Route::Version
+            | Route::Plan
+            | Route::Health => matches!(self, Self::Get | Self::Head),
             Route::Other => true,
         }
     }
@@ -60,7 +63,7 @@ pub(crate) fn http_possible(&(route, method, status): &(Route, Method, StatusCod
         Route::Completions | Route::ChatCompletions => status != S::S405,
         Route::Tokenize | Route::Detokenize => !matches!(status, S::S405 | S::S429),
         Route::Model => matches!(status, S::S200 | S::S404),
-        Route::Models | Route::Metrics | Route::Version => status == S::S200,
+        Route::Models | Route::Metrics | Route::Version | Route::Plan => status == S::S200,
         Route::Health => matches!(status, S::S200 | S::S503),
         Route::Other => status == S::S404,
     }

@@ -1,10 +1,13 @@
-//! Flags of `plan`: those of `serve`, and what to assume of a machine that is not this one.
+//! Flags of `plan`: those of `serve`, what to assume of a machine that is not this one, and whom to
+//! ask instead.
 
 use std::fmt;
 use std::str::FromStr;
 
 use clap::builder::ArgPredicate;
-use clap::{Args, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, ValueEnum};
 
 use super::units::ByteSize;
 use super::{Format, Settings};
@@ -24,18 +27,93 @@ pub struct PlanArgs {
     /// Another engine's command line.
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// The API of a running server (http://HOST:PORT): prints what it advises about its host tier
+    /// from the traffic of its last hour. Stands alone but for --format; waits 10 s at most.
+    #[arg(long, value_name = "URL", help_heading = "Advice of a running server")]
+    pub live: Option<LiveUrl>,
 }
 
-/// `plan` needs no model where another engine's command line names it.
+/// `plan` needs no model where another engine's command line names it, or a server has one.
 #[must_use]
 pub(super) fn without_model(plan: clap::Command) -> clap::Command {
     plan.mut_arg("model", |model| {
-        model.required(false).required_unless_present("engine").default_value_if(
-            "engine",
-            ArgPredicate::IsPresent,
-            "",
-        )
+        let model = model.required(false).required_unless_present_any(["engine", "live"]);
+        let given = ArgPredicate::IsPresent;
+        model.default_value_ifs([("engine", given.clone(), ""), ("live", given, "")])
     })
+}
+
+/// A running server has its flags: others beside `--live` would not be looked at.
+pub(super) fn alone(matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some(plan) = matches.subcommand_matches("plan") else { return Ok(()) };
+    let given = |id: &str| plan.value_source(id) == Some(ValueSource::CommandLine);
+    if !given("live") {
+        return Ok(());
+    }
+    let others = plan.ids().map(clap::Id::as_str);
+    // Groups have names with capital letters.
+    let flags =
+        |id: &&str| !["live", "format"].contains(id) && id.chars().all(|c| !c.is_uppercase());
+    let mut others = others.filter(flags).filter(|id| given(id));
+    match others.next() {
+        None => Ok(()),
+        Some(id) => Err(clap::Error::raw(
+            ErrorKind::ArgumentConflict,
+            format!(
+                "--live asks a running server, which has its own flags; --{} would change nothing: \
+                 try it without\n",
+                id.replace('_', "-")
+            ),
+        )),
+    }
+}
+
+/// Where the API of a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveUrl {
+    /// Host and port.
+    pub authority: String,
+    /// What comes before the routes, without a slash at its end; mostly nothing.
+    pub path: String,
+}
+
+impl FromStr for LiveUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| {
+            Err(format!("{why}; the URL of an API is for example http://127.0.0.1:8000"))
+        };
+        let rest = match text.split_once("://") {
+            None => text,
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
+                return wrong("TLS is not spoken here: use the server's own port, or a tunnel");
+            }
+            Some((scheme, _)) => return wrong(&format!("{scheme:?} is not http")),
+        };
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let bad = |c: char| c.is_control() || c.is_whitespace() || "@?#\\".contains(c);
+        if authority.is_empty() || rest.contains(bad) {
+            return wrong("a host, a port and perhaps a path are expected, and nothing else");
+        }
+        // An IPv6 address has colons of its own.
+        let host_end = authority.rfind(']').map_or(0, |end| end + 1);
+        let authority = match authority[host_end..].split_once(':') {
+            None => format!("{authority}:80"),
+            Some((_, port)) => match port.parse::<u16>() {
+                Ok(1..) => authority.to_owned(),
+                Ok(0) | Err(_) => return wrong(&format!("{port:?} is no port")),
+            },
+        };
+        Ok(Self { authority, path: path.trim_end_matches('/').to_owned() })
+    }
+}
+
+impl fmt::Display for LiveUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority, self.path)
+    }
 }
 
 /// What to assume of a machine and its device pools.
@@ -144,6 +222,34 @@ impl fmt::Display for KvDtype {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn urls_are_http_with_a_host_and_a_port() {
+        let read = |text: &str| text.parse::<LiveUrl>().map(|url| url.to_string());
+        let is = |text: &str, url: &str| assert_eq!(read(text).as_deref(), Ok(url), "{text}");
+        is("http://127.0.0.1:8000", "http://127.0.0.1:8000");
+        is("localhost:8000/", "http://localhost:8000");
+        is("HTTP://node7/llm/", "http://node7:80/llm");
+        is("[::1]:8000", "http://[::1]:8000");
+        is("http://[::1]/x", "http://[::1]:80/x");
+        for wrong in [
+            "https://a:1",
+            "ftp://a",
+            "",
+            "http://",
+            "http:///x",
+            "a:b",
+            "a:0",
+            "a:70000",
+            "a b:1",
+            "user@a:1",
+            "a:1/?x",
+            "::1",
+            "a:1\r\nx: y",
+        ] {
+            assert!(read(wrong).is_err_and(|why| why.contains("127.0.0.1:8000")), "{wrong}");
+        }
+    }
 
     #[test]
     fn nodes_are_a_number_and_a_size() {

@@ -2,6 +2,7 @@
 
 mod exit_codes;
 mod golden;
+mod live;
 mod plan;
 mod process;
 mod sglang;

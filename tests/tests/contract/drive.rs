@@ -99,7 +99,14 @@ fn everyday() -> Result<Page> {
     }
     http::post(api, "/tokenize", &json!({"prompt": "a"}))?;
     http::post(api, "/detokenize", &json!({"tokens": [97]}))?;
-    for path in ["/v1/models", "/v1/models/fake", "/v1/models/other", "/version", "/health"] {
+    for path in [
+        "/v1/models",
+        "/v1/models/fake",
+        "/v1/models/other",
+        "/version",
+        "/internal/plan",
+        "/health",
+    ] {
         http::get(api, path)?;
     }
     for method in ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "FOO1"] {

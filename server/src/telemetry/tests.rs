@@ -310,6 +310,7 @@ fn prompt_tokens_are_told_apart_by_their_source() {
         cached_device_tokens: 16,
         cached_host_tokens: 32,
         cached_storage_tokens: 64,
+        copy_waits: engine::CopyWaits::default(),
         recomputed_tokens: 0,
         generated_tokens: 0,
         preemptions: engine::Preemptions::default(),

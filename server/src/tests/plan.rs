@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::rig::{Rig, post};
+use super::tier;
 
 /// 64 device pages of 16 tokens.
 const SMALL: &str = "--model fake:step=0ms --kv-pool-bytes 512KiB";
@@ -18,7 +19,8 @@ async fn plan(rig: &Rig) -> Value {
 async fn ask(rig: &Rig, name: &str) {
     let prompt = format!("{name:0<200}");
     let body = json!({"model": "fake", "prompt": prompt, "max_tokens": 1, "ignore_eos": true});
-    assert_eq!(rig.post("/v1/completions", &body).await.status, 200);
+    let answer = rig.post("/v1/completions", &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
 /// Until the curve has seen so many requests.
@@ -102,29 +104,44 @@ async fn traffic_gives_each_size_its_worth_in_the_metrics_own_numbers() {
 }
 
 #[tokio::test]
-async fn windows_and_a_tier_in_force_are_counted() {
-    let flags = "--model fake:step=0ms,window=32 --kv-pool-bytes 2MiB \
-                 --enable-hierarchical-cache --hicache-ratio 3";
-    let rig = Rig::new(flags);
-    for name in 0..10 {
-        ask(&rig, &format!("session {name} ")).await;
-        ask(&rig, &format!("session {name} ")).await;
+async fn a_tier_in_force_is_what_others_are_compared_with() {
+    let flags = "--kv-pool-bytes 700KiB --enable-hierarchical-cache --hicache-ratio 4";
+    let rig = tier::server("tiny-llama", flags);
+    let talked = tier::talk(&rig, 1).await;
+    seen(&rig, talked.cached.len() as u64).await;
+    let plan = plan(&rig).await;
+    let tier = &plan["tier"];
+    assert_eq!((&tier["enabled"], &tier["ratio"]), (&json!(true), &json!(4.0)), "{tier}");
+    let four = candidate(&plan, 4.0);
+    assert_eq!(four["bytes"], tier["bytes"]);
+    assert_eq!(four["gain"].as_f64(), Some(0.0), "it is what there is");
+    let text = four["text"].as_str().expect("a sentence");
+    assert!(text.starts_with("ratio 4 is in force: ") && text.ends_with("% hits expected"));
+    let less = candidate(&plan, 2.0);
+    assert_eq!(less["bytes"].as_u64(), four["bytes"].as_u64().map(|bytes| bytes / 2));
+    assert!(less["text"].as_str().is_some_and(|text| text.contains(" kB less on ")), "{less}");
+}
+
+#[tokio::test]
+async fn what_a_window_loses_is_said_beside_what_is_found() {
+    let rig = Rig::new("--model fake:step=0ms,window=32 --kv-pool-bytes 2MiB");
+    for _ in 0..2 {
+        for name in 0..10 {
+            ask(&rig, &format!("session {name} ")).await;
+        }
     }
     seen(&rig, 20).await;
     let plan = plan(&rig).await;
-    let tier = &plan["tier"];
-    assert_eq!((&tier["enabled"], &tier["ratio"]), (&json!(true), &json!(3.0)), "{tier}");
-    let three = candidate(&plan, 3.0);
-    assert_eq!(three["bytes"], tier["bytes"]);
-    assert_eq!(three["gain"].as_f64(), Some(0.0), "it is what there is");
-    let text = three["text"].as_str().expect("a sentence");
-    assert_eq!(text, "ratio 3 is in force: 48 % hits expected");
-    let less = candidate(&plan, 2.0);
-    assert!(less["bytes"].as_u64() < three["bytes"].as_u64());
-    let lost = rig.metric("kv_hit_curve_window_loss_tokens_total", &["ratio=\"0\""]).await;
-    assert_eq!(candidate(&plan, 0.0)["window_loss"].as_f64(), Some(lost / 4_000.0));
-    let text = less["text"].as_str().expect("a sentence");
-    assert!(text.contains("less on "), "{text}");
+    for (ratio, label) in [(0.0, "0"), (8.0, "8")] {
+        let label = format!("ratio=\"{label}\"");
+        let metric = async |name: &str| rig.metric(name, &[&label]).await;
+        let ratio = candidate(&plan, ratio);
+        let lost = metric("kv_hit_curve_window_loss_tokens_total").await;
+        let hits = metric("kv_hit_curve_hit_tokens_total").await;
+        assert_eq!(ratio["window_loss"].as_f64(), Some(lost / 4_000.0), "{ratio}");
+        assert_eq!(ratio["hit_ratio"].as_f64(), Some(hits / 4_000.0), "{ratio}");
+        assert_eq!(ratio["bytes"].as_f64(), Some(metric("kv_hit_curve_required_bytes").await));
+    }
 }
 
 #[tokio::test]

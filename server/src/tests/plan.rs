@@ -119,7 +119,7 @@ async fn a_tier_in_force_is_what_others_are_compared_with() {
     assert!(text.starts_with("ratio 4 is in force: ") && text.ends_with("% hits expected"));
     let less = candidate(&plan, 2.0);
     assert_eq!(less["bytes"].as_u64(), four["bytes"].as_u64().map(|bytes| bytes / 2));
-    assert!(less["text"].as_str().is_some_and(|text| text.contains(" kB less on ")), "{less}");
+    assert!(less["text"].as_str().is_some_and(|text| text.contains(" MB less on ")), "{less}");
 }
 
 #[tokio::test]

@@ -15,6 +15,11 @@
 //! part of a cached page may be missing (a tombstone); a prefix is usable only where the window
 //! before its end is whole. See `docs/adr/011-radix-prefix-cache.md`.
 //!
+//! A *host tier* may stand behind the device: copies of pages are ordered ([`CopyOrder`]), what the
+//! device drops stays there, and a prefix that goes on there is loaded when somebody attaches it. A
+//! store may stand behind that ([`NewRun`], [`HostReservation`]). See
+//! `docs/adr/021-host-tier-of-the-prefix-cache.md`.
+//!
 //! This crate holds no bytes (that is `memory-pool`) and decides nothing about who may grow: it
 //! says only whether there is room.
 #![forbid(unsafe_code)]

@@ -41,7 +41,8 @@ pub struct HostReservation {
 
 impl PoolSet {
     /// Moves the runs of pages that came into host memory since the last call behind those in `to`.
-    /// None come without [`HostTier::storage`](crate::HostTier::storage).
+    /// None come without [`HostTier::storage`](crate::HostTier::storage), and none while 256 are
+    /// held or half of a pool's host pages are in them: those pages are not offered again.
     pub fn take_new_runs(&self, to: &mut Vec<NewRun>) {
         self.lock().take_new_runs(to);
     }

@@ -62,13 +62,7 @@ impl State {
         if first >= end || self.is_dead(node) {
             return;
         }
-        let tier = self.tier.as_ref().expect("it has pages");
-        // A slow store must not keep the host from working.
-        let most = |pool: &super::HostPool| (pool.in_runs + end - first) * 2 <= pool.capacity();
-        if tier.runs.len() >= RUNS_MAX || !tier.pools.iter().all(most) {
-            return;
-        }
-        let mut held = Vec::new();
+        let mut held: Vec<(usize, PageId)> = Vec::new();
         let mut pages = Vec::with_capacity(end - first);
         for depth in first..end {
             let index = depth - self.tree.nodes[node].depth;
@@ -77,6 +71,15 @@ impl State {
             let page: Vec<_> = there.map(|pool| (pool, copy(pool))).collect();
             pages.push(page.iter().map(|(pool, copy)| (pool_id(*pool), *copy)).collect());
             held.extend(page);
+        }
+        // A slow store must not keep the host from working.
+        let tier = self.tier.as_ref().expect("it has pages");
+        let most = |(index, pool): (usize, &super::HostPool)| {
+            let more = held.iter().filter(|(pool, _)| *pool == index).count();
+            (pool.in_runs + more) * 2 <= pool.capacity()
+        };
+        if tier.runs.len() >= RUNS_MAX || !tier.pools.iter().enumerate().all(most) {
+            return;
         }
         self.lock_host_path(node);
         let root = self.tree.root_of(node);

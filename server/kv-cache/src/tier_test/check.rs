@@ -10,7 +10,7 @@ use crate::Direction;
 use crate::model_test::check::{recency, structure};
 use crate::node::{NO_PAGE, NodeId};
 use crate::state::State;
-use crate::tier::Tier;
+use crate::tier::{HostPool, Tier};
 use crate::{PageTable, PoolSet};
 
 /// Checks everything; `tables` are all tables of `set` there are.
@@ -196,6 +196,22 @@ fn host(state: &State, index: usize) -> Checked {
             }
         }
     }
+    let out = places(state, pool, &used, &held, &busy)?;
+    prop_assert_eq!(pool.pages.cached, cached);
+    prop_assert_eq!(pool.pages.free() + out.len(), pool.capacity());
+    let stats = pool.stats();
+    prop_assert_eq!(stats.used_active.0 + stats.used_cached.0, out.len() as u64);
+    Ok(())
+}
+
+/// Every host page that is not free; each knows whether it is busy, and who holds it.
+fn places(
+    state: &State,
+    pool: &HostPool,
+    used: &HashSet<PageId>,
+    held: &HashMap<PageId, u32>,
+    busy: &HashSet<PageId>,
+) -> Result<HashSet<PageId>, TestCaseError> {
     let mut out = used.clone();
     out.extend(held.keys());
     for (at, place) in pool.places.iter().enumerate() {
@@ -204,7 +220,7 @@ fn host(state: &State, index: usize) -> Checked {
         let reserved = pool.pages.is_out(page) && !out.contains(&page);
         prop_assert!(!reserved || (!place.node.is_some() && place.held == 1), "nobody's page");
         if reserved {
-            prop_assert!(!tier.reservations.is_empty());
+            prop_assert!(!tier(state).reservations.is_empty());
             out.insert(page);
         } else if pool.pages.is_out(page) {
             let found = used.contains(&page).then(|| &state.tree.nodes[place.node]);
@@ -214,9 +230,5 @@ fn host(state: &State, index: usize) -> Checked {
             prop_assert!(place.node.is_some() == used.contains(&page));
         }
     }
-    prop_assert_eq!(pool.pages.cached, cached);
-    prop_assert_eq!(pool.pages.free() + out.len(), pool.capacity());
-    let stats = pool.stats();
-    prop_assert_eq!(stats.used_active.0 + stats.used_cached.0, out.len() as u64);
-    Ok(())
+    Ok(out)
 }

@@ -34,11 +34,11 @@ fn tier(pages: usize, load_back_threshold: usize) -> HostTier {
 }
 
 /// Whole pages of one token that nobody else has.
-fn text(token: u32, pages: usize) -> Vec<TokenId> {
+pub(super) fn text(token: u32, pages: usize) -> Vec<TokenId> {
     ids(&vec![token; pages * PAGE])
 }
 
-fn serve(set: &PoolSet, tokens: &[TokenId]) -> PageTable {
+pub(super) fn serve(set: &PoolSet, tokens: &[TokenId]) -> PageTable {
     let mut table = set.table();
     table.attach_prefix(&SHARED, tokens, Lookup::First);
     table.grow_to(tokens.len()).expect("room");
@@ -46,13 +46,13 @@ fn serve(set: &PoolSet, tokens: &[TokenId]) -> PageTable {
     table
 }
 
-fn orders(set: &PoolSet) -> Vec<CopyOrder> {
+pub(super) fn orders(set: &PoolSet) -> Vec<CopyOrder> {
     let mut orders = Vec::new();
     set.take_copies(&mut orders);
     orders
 }
 
-fn settle(set: &PoolSet) {
+pub(super) fn settle(set: &PoolSet) {
     for order in orders(set) {
         set.finish_copy(order.id, CopyEnd::Done);
     }

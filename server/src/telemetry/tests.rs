@@ -310,7 +310,6 @@ fn prompt_tokens_are_told_apart_by_their_source() {
         cached_device_tokens: 16,
         cached_host_tokens: 32,
         cached_storage_tokens: 64,
-        copy_waits: engine::CopyWaits::default(),
         recomputed_tokens: 0,
         generated_tokens: 0,
         preemptions: engine::Preemptions::default(),
@@ -318,6 +317,7 @@ fn prompt_tokens_are_told_apart_by_their_source() {
         first_tokens: &[],
         inter_token: &[],
         queue_exits: &[],
+        ages: &[],
         stages: &StageTimes::default(),
     });
     let page = registry.render();

@@ -129,8 +129,11 @@ impl State {
     /// The last page of `node` that is on the device, which has no copy, leaves it. `false` where
     /// it gets none, because the policy gives none then or the host has no room.
     pub(crate) fn save_page(&mut self, node: NodeId, index: usize) -> bool {
+        if !self.saves() {
+            return false;
+        }
         let needs: Vec<_> = self.pools.iter().map(|pool| usize::from(pool.is_full())).collect();
-        if !self.saves() || !self.has_host_room(&needs) {
+        if !self.has_host_room(&needs) {
             return false;
         }
         self.make_host_room(&needs);

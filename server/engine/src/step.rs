@@ -12,6 +12,7 @@ use model::{Logits, ModelRunner, RunError, Sampled, Scorer};
 use types::{RequestId, Time};
 
 use crate::commit::Report;
+use crate::config::EngineConfig;
 use crate::event::{AbortReason, Event};
 use crate::handle::{Handle, Shared, SubmitError};
 use crate::host::Host;
@@ -87,19 +88,7 @@ impl Core {
         let max_request_tokens = prepared.max_request_tokens();
         let Prepared { config, runner, copier, storage } = prepared;
         let now = time.now();
-        let snapshot = EngineSnapshot {
-            state: EngineState::Ready,
-            failure: None,
-            running: 0,
-            running_limit: config.max_running,
-            waiting: 0,
-            retracted: crate::stats::RetractedSnapshot::default(),
-            pools: pools.stats().map(|device| PoolSnapshot { device, host: None }).collect(),
-            copies: memory_pool::CopyStats::default(),
-            storage: None,
-            last_iteration: now,
-            iterations: 0,
-        };
+        let snapshot = first_snapshot(&config, &pools, now);
         let shared = Arc::new(Shared::new(snapshot, max_request_tokens, runner.spec().vocab));
         let mailbox = Arc::new(Mailbox::new(config.max_submissions));
         let handle = Handle::new(
@@ -442,6 +431,23 @@ impl Core {
     pub(crate) fn mark(&mut self, stage: LoopStage) -> Duration {
         let now = self.time.now();
         self.clock.mark(stage, now)
+    }
+}
+
+/// An engine that has done nothing yet.
+fn first_snapshot(config: &EngineConfig, pools: &PoolSet, now: Time) -> EngineSnapshot {
+    EngineSnapshot {
+        state: EngineState::Ready,
+        failure: None,
+        running: 0,
+        running_limit: config.max_running,
+        waiting: 0,
+        retracted: crate::stats::RetractedSnapshot::default(),
+        pools: pools.stats().map(|device| PoolSnapshot { device, host: None }).collect(),
+        copies: memory_pool::CopyStats::default(),
+        storage: None,
+        last_iteration: now,
+        iterations: 0,
     }
 }
 

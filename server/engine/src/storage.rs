@@ -4,7 +4,8 @@
 //! once they are in host memory, and stay pinned there until they were read. For a request that
 //! comes in, pages behind its longest prefix on device and host are looked for; those that are
 //! there are read into reserved host pages, and then are pages of the host tier like any other.
-//! Meanwhile the request stands aside for as long as the [`PrefetchPolicy`] says; others are served.
+//! Meanwhile the request stands aside for as long as the [`PrefetchPolicy`] says, and others are
+//! served.
 
 mod prefetch;
 mod tier;
@@ -37,12 +38,12 @@ pub struct StorageBusy;
 /// Keeps pages by their texts. Dropped, it keeps what was handed to it as far as it can in a
 /// bounded time.
 pub trait Storage: Send {
-    /// `wake` is to be called, from any thread, whenever a backup is done or a reading goes on. Comes
-    /// once, before everything else.
+    /// `wake` is to be called, from any thread, whenever a backup is done or a reading goes on.
+    /// Comes once, before everything else.
     fn woken_by(&mut self, wake: Box<dyn Fn() + Send + Sync>);
 
-    /// Keeps pages, each with what it has in the pools of its places. Their host pages do not change
-    /// until [`backups_done`](Self::backups_done) has given `id`.
+    /// Keeps pages, each with what it has in the pools of its places. Their host pages do not
+    /// change until [`backups_done`](Self::backups_done) has given `id`.
     ///
     /// # Errors
     /// Too many orders; `id` will not come.
@@ -64,7 +65,8 @@ pub trait Storage: Send {
     /// Too many orders.
     fn look(&mut self, pages: StoredPages, tail: usize) -> Result<Box<dyn Reading>, StorageBusy>;
 
-    /// Reads `pages` into their places, in order, up to the first that is not kept with all of them.
+    /// Reads `pages` into their places, in order, up to the first that is not kept with all of
+    /// them.
     ///
     /// # Errors
     /// Too many orders.

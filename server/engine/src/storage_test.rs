@@ -1,7 +1,7 @@
 //! Storage behind the host tier, through the whole engine on virtual time: pages that outlive an
 //! engine save the next one work, and whatever the storage does, answers are right, nobody waits
-//! longer than the policy says, and no page is lost. A witness computes: any row that is not what it
-//! should be fails its step.
+//! longer than the policy says, and no page is lost. A witness computes: any row that is not what
+//! it should be fails its step.
 //!
 //! `SIGHTLINE_STORAGE_SEED=n` runs seed `n` alone.
 

@@ -181,8 +181,8 @@ impl StorageTier {
         Ok(Self { orders, backups_done, store, thread: Some(thread) })
     }
 
-    /// Queues pages to be kept, each with the parts of the pools it has a place in. Their host pages
-    /// must not change until [`Self::backups_done`] has given `id`. Pages the store has no room for
+    /// Queues pages to be kept, each with the parts of the pools it has a place in. Their host
+    /// pages must not change until [`Self::backups_done`] has given `id`. Pages the store has no room for
     /// are dropped there, and counted.
     ///
     /// # Errors

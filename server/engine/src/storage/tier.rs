@@ -37,8 +37,8 @@ struct Entry {
     state: State,
 }
 
-/// What the storage had for a request: positions of the text whose pages have come into host memory.
-/// Empty: nothing.
+/// What the storage had for a request: positions of the text whose pages have come into host
+/// memory. Empty: nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) rank: Rank,

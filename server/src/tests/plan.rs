@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::rig::{Rig, post};
-use super::tier;
 
 /// 64 device pages of 16 tokens.
 const SMALL: &str = "--model fake:step=0ms --kv-pool-bytes 512KiB";
@@ -105,10 +104,19 @@ async fn traffic_gives_each_size_its_worth_in_the_metrics_own_numbers() {
 
 #[tokio::test]
 async fn a_tier_in_force_is_what_others_are_compared_with() {
-    let flags = "--kv-pool-bytes 700KiB --enable-hierarchical-cache --hicache-ratio 4";
-    let rig = tier::server("tiny-llama", flags);
-    let talked = tier::talk(&rig, 1).await;
-    seen(&rig, talked.cached.len() as u64).await;
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/tiny-llama");
+    let rig = Rig::new(&format!(
+        "--model {model} --kv-pool-bytes 700KiB --max-context 400 --threads 1 \
+         --enable-hierarchical-cache --hicache-ratio 4"
+    ));
+    // The device holds two of four conversations, so that the second round comes from the host.
+    for turn in 0..8 {
+        let prompt: Vec<usize> = (0..200).map(|at| 5 + (turn % 4 * 61 + at * 7) % 200).collect();
+        let body = json!({"model": rig.api.model_name, "prompt": prompt, "max_tokens": 2});
+        let answer = rig.post("/v1/completions", &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    seen(&rig, 8).await;
     let plan = plan(&rig).await;
     let tier = &plan["tier"];
     assert_eq!((&tier["enabled"], &tier["ratio"]), (&json!(true), &json!(4.0)), "{tier}");

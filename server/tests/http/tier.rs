@@ -92,6 +92,18 @@ fn each_way_to_say_how_large_it_is_gets_what_the_plan_says() {
 }
 
 #[test]
+fn models_with_several_pools_get_what_the_plan_says_too() {
+    let flags = "--kv-pool-bytes 1MiB --max-context 400 --prefill-chunk 64 --hicache-budget 4MB";
+    let both = as_planned("tiny-gemma3", flags);
+    assert!(both <= 4_000_000 && both > 3_900_000, "{both}");
+    let flags = "--kv-pool-bytes 3MiB --max-context 1300 --prefill-chunk 64 --tp-size 2 \
+                 --hicache-ratio 3 --hicache-write-policy write_back";
+    // What is not mirrored takes nothing on the host.
+    let both = as_planned("tiny-deepseek-v4", flags);
+    assert!(both > 0 && both < 3 * 3 * 1_048_576, "{both}");
+}
+
+#[test]
 fn a_model_without_bytes_has_a_tier_without_memory() {
     let mut server = Server::logged(&format!("--model fake {TIER} --kv-pool-bytes 1MiB"));
     let body = json!({"model": "fake", "prompt": "a", "max_tokens": 2});

@@ -129,9 +129,8 @@ mod tests {
         let is = |text: &str| assert_eq!(body(text).expect(text), b"hello", "{text}");
         is("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
         is("HTTP/1.0 200 OK\r\n\r\nhello");
-        is(
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
-        );
+        let chunks = "2;x\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+        is(&format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}"));
         assert_eq!(parse(b"HTTP/1.1 404 Not Found\r\n\r\n", 0).expect("HTTP").status, 404);
         let wrong = |text: &str, kind| assert_eq!(body(text).expect_err(text).kind(), kind);
         use io::ErrorKind::{FileTooLarge, InvalidData, UnexpectedEof};

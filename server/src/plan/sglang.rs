@@ -5,6 +5,7 @@
 
 mod args;
 mod judge;
+mod known;
 mod report;
 mod rules;
 
@@ -40,7 +41,9 @@ pub(super) fn run(args: &PlanArgs, engine: &str) -> Exit {
     let report = match analyse(args, engine) {
         Ok(report) => report,
         Err(Stop::Usage(problem)) => {
-            out::complain(&format!("error: {problem}"));
+            for line in problem.lines() {
+                out::complain(&format!("error: {line}"));
+            }
             return Exit::Usage;
         }
         Err(Stop::Finding(finding)) => {
@@ -60,6 +63,7 @@ pub(super) fn run(args: &PlanArgs, engine: &str) -> Exit {
 
 /// Why there is nothing to report.
 enum Stop {
+    /// One line each.
     Usage(String),
     Finding(Finding),
 }
@@ -78,12 +82,26 @@ fn analyse(args: &PlanArgs, engine: &str) -> Result<Report, Stop> {
             rules
         }
         Err(NoRules::Malformed) => {
-            return Err(usage(format!("--engine {engine}: no version; try sglang@0.5.13")));
+            let what = if version.is_empty() { "it has no version" } else { "that is no version" };
+            let reason = format!("{what}, and sizes differ from one to the next");
+            return Err(usage(format!("--engine {engine}: {reason}; try sglang@0.5.23")));
         }
         Err(NoRules::TooOld) => return Err(Stop::Finding(judge::too_old(engine))),
     };
     let text = command_line(args).map_err(usage)?;
-    let flags = Flags::read(&text).map_err(|problem| usage(format!("--args: {problem}")))?;
+    let source = match &args.engine.args_from {
+        Some(source) => format!("--args-from {source}"),
+        None => "--args".to_owned(),
+    };
+    let flags = Flags::read(&text).map_err(|problem| usage(format!("{source}: {problem}")))?;
+    let problems: Vec<String> =
+        known::problems(&flags).iter().map(|problem| format!("{source}: {problem}")).collect();
+    if !problems.is_empty() {
+        return Err(usage(problems.join("\n")));
+    }
+    if let Some(unknown) = known::unknown(&flags) {
+        findings.add(judge::not_known(&unknown));
+    }
     let model = match args.settings.model.as_str() {
         "" => flags.get("model-path").unwrap_or_default(),
         given => given,
@@ -99,7 +117,10 @@ fn analyse(args: &PlanArgs, engine: &str) -> Result<Report, Stop> {
     let host = offline::host(args.assume.assume_numa);
     let mut report = Report { rules, flags, shape, ranks, host, tier: None, findings };
     judge::flags(&mut report);
-    if report.flags.is_on("enable-hierarchical-cache") {
+    let beyond = judge::not_modelled(&report);
+    if report.flags.is_on("enable-hierarchical-cache") && beyond.is_some() {
+        beyond.into_iter().for_each(|finding| report.findings.add(finding));
+    } else if report.flags.is_on("enable-hierarchical-cache") {
         let input = input(&mut report, args).map_err(usage)?;
         if let Some(input) = input {
             judge::size(&mut report, args, input);

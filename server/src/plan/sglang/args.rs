@@ -1,9 +1,11 @@
 //! The command line of an SGLang server, from a shell line, a script, a process or the server's own
 //! answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+
+use super::known;
 
 /// Longest text that is read as a command line.
 pub(super) const TEXT_MAX: u64 = 4 << 20;
@@ -15,17 +17,11 @@ pub(super) struct Flags {
     values: BTreeMap<String, String>,
     /// The nodes that `numactl` before the command binds memory to.
     pub(super) membind: Vec<u32>,
+    /// Whether a running server has told its values, and not somebody who may err.
+    pub(super) answered: bool,
+    /// Names of a command line that are no known flag's.
+    unknown: BTreeSet<String>,
 }
-
-/// What several names of a flag are read as.
-const ALIASES: [(&str, &str); 6] = [
-    ("model", "model-path"),
-    ("tp", "tp-size"),
-    ("tensor-parallel-size", "tp-size"),
-    ("dp", "dp-size"),
-    ("data-parallel-size", "dp-size"),
-    ("enable-hicache", "enable-hierarchical-cache"),
-];
 
 impl Flags {
     /// Reads a command line, a script with one, NUL-separated arguments, or JSON.
@@ -74,8 +70,8 @@ impl Flags {
     /// The answer of `/get_server_info`: every setting, and what the server measured.
     fn of_json(text: &str) -> Result<Self, String> {
         let json: Value =
-            serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
-        let mut flags = Self::default();
+            serde_json::from_str(text).map_err(|error| format!("no whole JSON: {error}"))?;
+        let mut flags = Self { answered: true, ..Self::default() };
         let inner = json.get("server_args").filter(|inner| inner.is_object());
         for fields in [Some(&json), inner].into_iter().flatten() {
             for (name, value) in fields.as_object().into_iter().flatten() {
@@ -83,6 +79,9 @@ impl Flags {
                     Value::Bool(true) => String::new(),
                     Value::String(text) => text.clone(),
                     Value::Number(number) => number.to_string(),
+                    Value::Array(list) if list.iter().all(Value::is_u64) => {
+                        list.iter().map(Value::to_string).collect::<Vec<_>>().join(" ")
+                    }
                     // Not given.
                     Value::Bool(false) | Value::Null | Value::Array(_) | Value::Object(_) => {
                         continue;
@@ -96,9 +95,20 @@ impl Flags {
 
     fn set(&mut self, name: &str, value: String) {
         let name = name.replace('_', "-");
-        let alias = ALIASES.iter().find(|(other, _)| *other == name);
-        let name = alias.map_or(name, |(_, usual)| (*usual).to_owned());
-        self.values.insert(name, value);
+        match known::usual(&name) {
+            // A server tells more than its flags, each by its whole name.
+            _ if self.answered => self.values.insert(name, value),
+            Some(usual) => self.values.insert(usual.to_owned(), value),
+            None => {
+                self.unknown.insert(name.clone());
+                self.values.insert(name, value)
+            }
+        };
+    }
+
+    /// Names of a command line that are no known flag's, in order.
+    pub(super) fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.unknown.iter().map(String::as_str)
     }
 
     /// The value of a flag.

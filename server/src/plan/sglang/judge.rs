@@ -38,6 +38,43 @@ pub(super) fn too_old(engine: &str) -> Finding {
     finding("SGL001", Class::Configuration, "--engine", engine, reason, format!("sglang@{oldest}"))
 }
 
+/// Flags that are not looked at.
+pub(super) fn not_known(flags: &str) -> Finding {
+    let reason = "not known here and not looked at: should one of them change the pools, the sums \
+                  are not those of the engine";
+    finding("SGL014", Class::Advice, "--args", flags, reason, "the command line without them")
+}
+
+/// A setting that changes the pools in a way that is not computed here.
+pub(super) fn not_modelled(report: &Report) -> Option<Finding> {
+    let flags = &report.flags;
+    let above_one = |name: &str| {
+        let value = flags.get(name)?;
+        value.parse::<u64>().ok().filter(|count| *count > 1).map(|_| value)
+    };
+    let found = [
+        ("--pp-size", above_one("pp-size"), "each stage has pools of its own layers", "1"),
+        ("--dcp-size", above_one("dcp-size"), "ranks share a context's tokens out", "1"),
+        ("--attn-cp-size", above_one("attn-cp-size"), "ranks share a context's tokens out", "1"),
+        (
+            "--hicache-host-memory-mode",
+            flags.get("hicache-host-memory-mode").filter(|mode| *mode == "buffer_only"),
+            "the tier is a buffer then, and holds no prefixes",
+            "cache",
+        ),
+        (
+            "--kv-cache-dtype",
+            flags.get("kv-cache-dtype").filter(|dtype| dtype.starts_with("fp4")),
+            "pages of 4 bits have scales of their own",
+            "fp8_e4m3",
+        ),
+    ];
+    let (flag, value, why, works) =
+        found.into_iter().find_map(|(flag, value, why, works)| Some((flag, value?, why, works)))?;
+    let reason = format!("not modelled: {why}");
+    Some(finding("SGL015", Class::Configuration, flag, value, reason, format!("{flag} {works}")))
+}
+
 /// The device's pools are not known.
 pub(super) fn no_tokens() -> Finding {
     finding(

@@ -23,7 +23,7 @@ use types::Bytes;
 
 pub use findings::{Class, Finding, Findings};
 pub use hierarchy::HierarchyPlan;
-pub(crate) use hierarchy::decimal;
+pub(crate) use hierarchy::{decimal, plan_parts};
 pub use ledger::{Ledger, LedgerRow};
 pub use pools::PoolPlan;
 pub use store::StorePlan;

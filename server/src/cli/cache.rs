@@ -16,9 +16,11 @@ impl FromStr for Ratio {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        /// Beyond, a float counts no decimals, and no line holds its digits.
+        const MOST: f64 = 1e15;
         match text.parse::<f64>() {
-            Ok(ratio) if ratio.is_finite() && ratio > 0.0 => Ok(Self(ratio)),
-            Ok(_) => Err("a ratio is a number above 0, for example 2.0".to_owned()),
+            Ok(ratio) if ratio > 0.0 && ratio <= MOST => Ok(Self(ratio)),
+            Ok(_) => Err("a ratio is above 0 and at most 1e15, for example 2.0".to_owned()),
             Err(_) => Err(format!("{text:?} is no number; a ratio is one, for example 2.0")),
         }
     }
@@ -297,7 +299,7 @@ mod tests {
         for text in ["2", "1.5", "0.25", "4.9"] {
             assert_eq!(text.parse::<Ratio>().expect(text).to_string(), text);
         }
-        for wrong in ["0", "-1", "nan", "inf", "two"] {
+        for wrong in ["0", "-1", "nan", "inf", "1e308", "two"] {
             assert!(wrong.parse::<Ratio>().is_err(), "{wrong}");
         }
         for text in ["auto", "off", "3"] {

@@ -246,17 +246,19 @@ fn pools(facts: &Facts, memory: &Memory) -> Vec<PlanPool> {
         page_tokens: pool.page_tokens,
         device_pages: plan.pages,
         sizing: Sizing::OWN,
-        parts: pool
-            .parts
-            .iter()
-            .map(|part| PlanPart {
-                name: part.name,
-                page_bytes: part.page_bytes(),
-                host: part.host,
-            })
-            .collect(),
+        parts: plan_parts(pool),
     });
     pools.collect()
+}
+
+/// The parts of a pool as the planner takes them.
+pub(crate) fn plan_parts(pool: &model::PoolSpec) -> Vec<PlanPart> {
+    let parts = pool.parts.iter().map(|part| PlanPart {
+        name: part.name,
+        page_bytes: part.page_bytes(),
+        host: part.host,
+    });
+    parts.collect()
 }
 
 /// The node of each rank; `None` where the wanted one cannot be had, which is then a finding.

@@ -12,14 +12,14 @@ mod rules;
 use std::io::Read;
 use std::path::Path;
 
-use kv_cache::{HostTierPlan, NodeRoom, PlanInput, PlanPart, PlanPool, Room, Want, plan_host_tier};
+use kv_cache::{HostTierPlan, NodeRoom, PlanInput, PlanPool, Room, Want, plan_host_tier};
 
 use self::args::Flags;
 use self::rules::{NoRules, Rules};
 use super::offline;
 use super::shape::{Attention, Shape};
 use crate::cli::{Format, KvDtype, NumaChoice, PlanArgs};
-use crate::config::{Class, Finding, Findings, Host, reserve};
+use crate::config::{Class, Finding, Findings, Host, plan_parts, reserve};
 use crate::exit::Exit;
 use crate::out;
 
@@ -188,15 +188,7 @@ fn input(report: &mut Report, args: &PlanArgs) -> Result<Option<PlanInput>, Stri
         page_tokens: page,
         device_pages: if pool.window.is_some() { windows } else { tokens }.div_ceil(page),
         sizing: report.rules.sizing(compressed, pool.window.is_some()),
-        parts: pool
-            .parts
-            .iter()
-            .map(|part| PlanPart {
-                name: part.name,
-                page_bytes: part.page_bytes(),
-                host: part.host,
-            })
-            .collect(),
+        parts: plan_parts(pool),
     });
     Ok(Some(PlanInput {
         pools: pools.collect(),

@@ -89,6 +89,11 @@ impl Shape {
         std::fs::File::open(&file)
             .and_then(|file| file.take(CONFIG_BYTES_MAX).read_to_end(&mut text))
             .map_err(|error| finding(format!("cannot be read: {error}")))?;
+        if text.len() as u64 >= CONFIG_BYTES_MAX {
+            return Err(finding(format!(
+                "has {CONFIG_BYTES_MAX} bytes or more, and no model's has"
+            )));
+        }
         let folder = file
             .canonicalize()
             .ok()

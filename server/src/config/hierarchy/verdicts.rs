@@ -84,6 +84,9 @@ pub(super) fn impossible(cache: &CacheSettings, input: &PlanInput, error: &PlanE
             ),
             format!("{} (as much as the device has), better twice that", least(*least_bytes)),
         ),
+        PlanError::TooManyPages { most: 0, .. } => {
+            (error.to_string(), "a smaller pool of the device, or larger pages".to_owned())
+        }
         PlanError::TooManyPages { most, .. } => {
             let fits = match input.largest() {
                 Largest::Ratio(fits) if fits < *most as f64 => Ratio(fits).to_string(),

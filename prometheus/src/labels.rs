@@ -267,6 +267,13 @@ closed! {
         /// Too many copies wait already.
         QueueFull = "queue_full",
     }
+    /// Copies that a forward pass waited for.
+    CopyWait: "cause" {
+        /// Loads of pages that it read, layer by layer.
+        Loads = "loads",
+        /// Copies that had to end before it began: of pages that were somebody else's already.
+        Urgent = "urgent",
+    }
     /// Whether memory lies on the node that it was meant for.
     Local: "local" {
         /// It does, or was meant for none in particular.

@@ -171,6 +171,11 @@ catalog! {
     /// Pages that got no copy; reason is no_host_room or queue_full.
     HICACHE_TRANSFER_FAILURES: Counter<(CopyDirection, Pool, CopyFailure)> =
         "sightline_hicache_transfer_failures_total";
+    /// Time that forward passes waited for copies, on the rank that waited longest; cause is loads
+    /// or urgent.
+    HICACHE_WAIT_SECONDS: TimeCounter<(CopyWait,)> = "sightline_hicache_wait_seconds_total";
+    /// Requests passed over because pages that they need are being copied; each turn counts anew.
+    HICACHE_HELD_REQUESTS: Counter<()> = "sightline_hicache_held_requests_total";
     /// Copies queued or running.
     HICACHE_PENDING_OPERATIONS: Gauge<(CopyDirection,)> = "sightline_hicache_pending_operations";
     /// Host pool bytes resident on a NUMA node, by sampling; local is true when they were meant for

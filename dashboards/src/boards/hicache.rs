@@ -9,7 +9,7 @@ use crate::build::{line, section, stat, time_series};
 use crate::ir::{Color, Dashboard, Line, Section, Stack};
 use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};
-use metric_catalog::labels::{CopyDirection, Instance, Local, NumaNode, PromptSource, Tier};
+use metric_catalog::labels::{CopyWait, Instance, Local, NumaNode, PromptSource, Tier};
 use metric_catalog::promql::{
     Expr, Selection, Window, max, quotient_of, rate, ratio, recorded, sum,
 };
@@ -108,7 +108,6 @@ fn of_host(window: Window) -> Expr {
 
 fn hits() -> Section {
     let by_source = sum(rate(server::PROMPT_TOKENS, NOW)).by(PromptSource::KEY);
-    let busy = server::HICACHE_TRANSFER_BUSY_SECONDS.is(CopyDirection::Load);
     let panels = vec![
         time_series("prompt-tokens-by-tier")
             .title("Prompt tokens by tier")
@@ -122,15 +121,16 @@ fn hits() -> Section {
             .stacked(Stack::Sum)
             .into(),
         time_series("prefill-seconds-saved")
-            .title("Prefill saved against loads paid")
+            .title("Prefill saved, less loads waited for")
             .describe(
-                "Seconds of prefill that host hits saved, by the measured prefill rate, and \
-                 seconds that loads ran on the busiest rank, each by the second. The tier pays \
-                 while the first line is above the second.",
+                "Seconds of prefill that host hits saved, by the measured prefill rate, seconds \
+                 that forward passes waited for loads, and the difference, each by the second. The \
+                 tier pays while the difference is above 0.",
             )
             .unit(Unit::Ratio)
             .query(seconds_saved(), "saved {{instance}}")
-            .query(max(rate(busy, NOW)).by(Instance::KEY), "loading {{instance}}")
+            .query(seconds_waited(), "waited {{instance}}")
+            .query(seconds_saved().minus(seconds_waited()), "difference {{instance}}")
             .into(),
     ];
     section("hits", "What it serves", vec![line(8, panels)])
@@ -143,6 +143,11 @@ fn seconds_saved() -> Expr {
     let capacity = recorded::PREFILL_CAPACITY.get();
     let capacity = capacity.or(recorded::PREFILL_CAPACITY.last_over(Window::H6));
     quotient_of(hits, capacity.above(0.0)).in_unit(Unit::Ratio)
+}
+
+/// Seconds that forward passes waited for loads, by the second.
+fn seconds_waited() -> Expr {
+    sum(rate(server::HICACHE_WAIT_SECONDS.is(CopyWait::Loads), NOW)).per_instance()
 }
 
 fn memory() -> Section {
@@ -197,5 +202,6 @@ mod tests {
     #[test]
     fn what_is_saved_is_by_the_second() {
         assert_eq!(seconds_saved().labels(), INSTANCE);
+        assert_eq!(seconds_waited().unit(), seconds_saved().unit());
     }
 }

@@ -49,6 +49,8 @@ pub struct EngineObserver {
     /// By source.
     prompt_tokens: Vec<CounterHandle>,
     recomputed: CounterHandle,
+    copy_waits: Vec<TimeHandle>,
+    held: CounterHandle,
     generated: CounterHandle,
     ttft: Vec<HistogramHandle>,
     ttft_phases: Vec<HistogramHandle>,
@@ -87,6 +89,8 @@ impl EngineObserver {
             preemptions: all(|reason| registry.counter(catalog::PREEMPTIONS, (reason,))),
             preempted: all(|kind| registry.counter(catalog::PREEMPTED_TOKENS, (kind,))),
             prompt_tokens: all(|source| registry.counter(catalog::PROMPT_TOKENS, (source,))),
+            copy_waits: all(|cause| registry.time(catalog::HICACHE_WAIT_SECONDS, (cause,))),
+            held: registry.counter(catalog::HICACHE_HELD_REQUESTS, ()),
             recomputed: registry.counter(catalog::RECOMPUTED_TOKENS, ()),
             generated: registry.counter(catalog::GENERATION_TOKENS, ()),
             ttft: all(|stream| registry.histogram(catalog::TIME_TO_FIRST_TOKEN, (stream,))),
@@ -130,6 +134,10 @@ impl EngineObserver {
         for (source, tokens) in sources {
             self.prompt_tokens[source.index()].add(tokens);
         }
+        let waits = &stats.copy_waits;
+        self.copy_waits[labels::CopyWait::Loads.index()].add(waits.loads);
+        self.copy_waits[labels::CopyWait::Urgent.index()].add(waits.urgent_time);
+        self.held.add(waits.held);
         self.recomputed.add(stats.recomputed_tokens);
         self.generated.add(stats.generated_tokens);
     }

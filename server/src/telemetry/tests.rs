@@ -291,18 +291,14 @@ fn the_tier_shows_its_size_while_weights_are_read() {
     assert_eq!(sizes, [(7.0, 7.0), (70.0, 70.0)], "and nothing else, the device has none yet");
 }
 
-#[test]
-fn prompt_tokens_are_told_apart_by_their_source() {
-    let resolved = resolved("");
-    let registry = registry(&resolved);
-    let second = Duration::from_secs(1);
-    let objectives = Objectives { ttft: second, itl: second, e2e: second };
-    let mut observer = EngineObserver::new(&registry, objectives);
-    observer.on_step(&StepStats {
+/// A step that took a second.
+fn step() -> StepStats<'static> {
+    static NO_TIME: std::sync::OnceLock<StageTimes> = std::sync::OnceLock::new();
+    StepStats {
         now: Time::ZERO,
         phase: StepPhase::Prefill,
-        duration: second,
-        busy: second,
+        duration: Duration::from_secs(1),
+        busy: Duration::from_secs(1),
         rank_busy: &[],
         requests: 1,
         tokens: 3,
@@ -318,11 +314,35 @@ fn prompt_tokens_are_told_apart_by_their_source() {
         inter_token: &[],
         queue_exits: &[],
         ages: &[],
-        stages: &StageTimes::default(),
-    });
-    let page = registry.render();
+        stages: NO_TIME.get_or_init(StageTimes::default),
+    }
+}
+
+/// The page after these steps.
+fn observed(steps: &[StepStats<'_>]) -> String {
+    let registry = registry(&resolved(""));
+    let second = Duration::from_secs(1);
+    let objectives = Objectives { ttft: second, itl: second, e2e: second };
+    let mut observer = EngineObserver::new(&registry, objectives);
+    steps.iter().for_each(|step| observer.on_step(step));
+    registry.render()
+}
+
+#[test]
+fn prompt_tokens_are_told_apart_by_their_source() {
+    let page = observed(&[step(), step()]);
     let from = |source: &str| sum(&page, "prompt_tokens_total", &[source]);
     let all =
         ["computed", "device", "host", "storage"].map(|source| from(&format!("\"{source}\"")));
-    assert_eq!(all, [3.0, 16.0, 32.0, 64.0]);
+    assert_eq!(all, [6.0, 32.0, 64.0, 128.0]);
+}
+
+#[test]
+fn what_a_step_lost_to_copies_is_counted() {
+    let [loads, urgent_time] = [125, 250].map(Duration::from_millis);
+    let copy_waits = engine::CopyWaits { loads, urgent: 1, urgent_time, held: 3 };
+    let page = observed(&[StepStats { copy_waits, ..step() }, step()]);
+    let waited = |cause: &str| sum(&page, "hicache_wait_seconds_total", &[cause]);
+    assert_eq!([waited("\"loads\""), waited("\"urgent\"")], [0.125, 0.25]);
+    assert_eq!(sum(&page, "hicache_held_requests_total", &[]), 3.0);
 }

@@ -7,6 +7,8 @@ pub(crate) const ELSEWHERE: &[(&str, &str, Test)] = &[
     ("sightline_kv_hit_curve_dropped_requests_total", "", CURVE),
     ("sightline_prompt_tokens_total", "storage", SOURCES),
     ("sightline_hicache_transfer_failures_total", "no_host_room", COPIES),
+    ("sightline_hicache_wait_seconds_total", "", WAITS),
+    ("sightline_hicache_held_requests_total", "", WAITS),
     ("sightline_kv_pool_alloc_failures_total", "host", PARTS),
 ];
 
@@ -18,6 +20,7 @@ const CURVE: Test = (
 );
 const SOURCES: Test =
     ("server/src/telemetry/tests.rs", "prompt_tokens_are_told_apart_by_their_source");
+const WAITS: Test = ("server/src/telemetry/tests.rs", "what_a_step_lost_to_copies_is_counted");
 const PARTS: Test = (
     "server/src/telemetry/tests.rs",
     "every_part_that_is_mirrored_is_shown_in_both_tiers_on_every_rank",

@@ -1,10 +1,10 @@
 //! Copies between the tiers: how fast, how many wait, what did not happen.
 
-use super::NOW;
+use super::{BY_INSTANCE, NOW};
 use crate::build::{line, time_series};
 use crate::ir::{Line, Section};
 use metric_catalog::def::{Label, Unit};
-use metric_catalog::labels::{CopyDirection, CopyFailure, Instance, Pool};
+use metric_catalog::labels::{CopyDirection, CopyFailure, CopyWait, Instance, Pool};
 use metric_catalog::promql::{max, rate, sum};
 use metric_catalog::server;
 
@@ -63,6 +63,8 @@ fn speed() -> Line {
 
 fn trouble() -> Line {
     let pending = max(server::HICACHE_PENDING_OPERATIONS);
+    let waits = sum(rate(server::HICACHE_WAIT_SECONDS, NOW));
+    let held = sum(rate(server::HICACHE_HELD_REQUESTS, NOW));
     let failures = sum(rate(server::HICACHE_TRANSFER_FAILURES, NOW));
     line(
         8,
@@ -75,6 +77,25 @@ fn trouble() -> Line {
                     pending.by((CopyDirection::KEY, Instance::KEY)),
                     "{{direction}} {{instance}}",
                 )
+                .into(),
+            time_series("copy-waits")
+                .title("Waiting for copies")
+                .describe(
+                    "Share of time that forward passes waited: `loads`, for pages of the host that \
+                     they read; `urgent`, for copies of pages that were given away (write_back). \
+                     Both delay every request of the batch.",
+                )
+                .unit(Unit::Ratio)
+                .query(waits.by((CopyWait::KEY, Instance::KEY)), "{{cause}} {{instance}}")
+                .into(),
+            time_series("copy-held")
+                .title("Requests held by copies")
+                .describe(
+                    "Requests that a turn passed over because pages that they need are being \
+                     copied, counted anew in each turn.",
+                )
+                .unit(Unit::RequestsPerSecond)
+                .query(held.by(Instance::KEY), BY_INSTANCE)
                 .into(),
             time_series("copy-failures")
                 .title("Pages without a copy")

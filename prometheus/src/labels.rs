@@ -85,6 +85,10 @@ macro_rules! open {
     )+};
 }
 
+mod store;
+
+pub use store::*;
+
 closed! {
     /// What the process does; a constant label of every series it exports.
     Role: "engine_role" {

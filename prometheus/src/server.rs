@@ -82,7 +82,7 @@ catalog! {
     BATCH_REQUESTS: Histogram<(Phase,)> = "sightline_batch_requests", buckets buckets::BATCH;
     /// New tokens in an executed batch.
     BATCH_TOKENS: Histogram<(Phase,)> = "sightline_batch_tokens", buckets buckets::TOKENS;
-    /// Device time spent in model forward passes; phase is prefill, decode or mixed.
+    /// Time that a rank computed in model forward passes; phase is prefill, decode or mixed.
     FORWARD_BUSY_SECONDS: TimeCounter<(Phase, TpRank)> = "sightline_forward_busy_seconds_total";
     /// Running requests retracted; reason is kv_pressure or priority.
     PREEMPTIONS: Counter<(PreemptReason,)> = "sightline_preemptions_total";
@@ -181,6 +181,42 @@ catalog! {
     /// Host pool bytes resident on a NUMA node, by sampling; local is true when they were meant for
     /// that node or for none in particular, else false.
     HOST_POOL_NUMA_BYTES: Gauge<(NumaNode, Local)> = "sightline_host_pool_numa_bytes";
+
+    // ---- store behind the host tier ----
+
+    /// Pages read from the store, or not; result is hit, absent, timeout, error, truncated, corrupt,
+    /// foreign, model, layout or collision.
+    KV_STORE_READS: Counter<(StoreRead,)> = "sightline_kv_store_reads_total";
+    /// Pages written to the store, or not; result is written, present, queue_full, no_room, timeout,
+    /// error, closed or busy.
+    KV_STORE_WRITES: Counter<(StoreWrite,)> = "sightline_kv_store_writes_total";
+    /// Bytes of objects read and written; operation is read or write.
+    KV_STORE_TRANSFER_BYTES: Counter<(StoreOperation,)> =
+        "sightline_kv_store_transfer_bytes_total";
+    /// Time that reads and writes took, added up over those that ran at once; operation is read or
+    /// write.
+    KV_STORE_TRANSFER_SECONDS: TimeCounter<(StoreOperation,)> =
+        "sightline_kv_store_transfer_seconds_total";
+    /// Objects deleted; reason is capacity or broken.
+    KV_STORE_DELETED_OBJECTS: Counter<(StoreDeletion,)> =
+        "sightline_kv_store_deleted_objects_total";
+    /// Prefixes that might be in the store, by what happened; event is looked_up, found (of those),
+    /// timeout, no_host_room or busy.
+    KV_STORE_PREFIXES: Counter<(StorePrefix,)> = "sightline_kv_store_prefixes_total";
+    /// Pages that were to be read for requests; step is asked, arrived (in time) or entered (the
+    /// host tier).
+    KV_STORE_PREFETCHED_SLOTS: Counter<(StorePages,)> =
+        "sightline_kv_store_prefetched_slots_total";
+    /// Requests that wait for pages of the store; state is reading or queued.
+    KV_STORE_WAITING_REQUESTS: Gauge<(StoreWait,)> = "sightline_kv_store_waiting_requests";
+    /// Objects in the store that this server knows of.
+    KV_STORE_OBJECTS: Gauge<()> = "sightline_kv_store_objects";
+    /// Their bytes, those being written or deleted included.
+    KV_STORE_HELD_BYTES: Gauge<()> = "sightline_kv_store_held_bytes";
+    /// Most bytes that this server keeps there; 0 without a store.
+    KV_STORE_LIMIT_BYTES: Gauge<()> = "sightline_kv_store_limit_bytes";
+    /// Bytes of pages that wait to be written or are being written.
+    KV_STORE_QUEUED_BYTES: Gauge<()> = "sightline_kv_store_queued_bytes";
 
     // ---- hit-ratio curve ----
 

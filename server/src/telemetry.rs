@@ -2,7 +2,7 @@
 //!
 //! The recording sites are the modules below, one per side: [`observe`] for the engine, [`http`]
 //! for requests as HTTP sees them, [`requests`] for admission, [`curve`] for the estimate of hit
-//! ratios, [`host`] for the host tier. Nothing else touches a handle.
+//! ratios, [`host`] and [`store`] for the tiers behind the device. Nothing else touches a handle.
 
 pub mod curve;
 pub mod gauges;
@@ -11,6 +11,7 @@ pub mod http;
 pub mod observe;
 mod pools;
 pub mod requests;
+mod store;
 #[cfg(test)]
 mod tests;
 

@@ -3,6 +3,7 @@
 mod copies;
 mod pools;
 mod sizing;
+mod store;
 
 use super::common::{self, INSTANCE as BY_INSTANCE};
 use crate::build::{line, section, stat, time_series};
@@ -28,7 +29,15 @@ pub(super) fn board() -> Dashboard {
         "The host tier of the KV cache: what it holds, serves and copies, and the hit ratio that \
          every other size would have, with what each costs in bytes. Sizes are estimated exactly \
          from the traffic as it comes, without a restart, whether there is a tier or not.",
-        vec![now(), sizing::section(), hits(), pools::section(), copies::section(), memory()],
+        vec![
+            now(),
+            sizing::section(),
+            hits(),
+            pools::section(),
+            copies::section(),
+            memory(),
+            store::section(),
+        ],
     )
 }
 

@@ -20,6 +20,7 @@ use types::{Clock, Time};
 use super::curve::{CurveGauges, record_costs};
 use super::host::{HostGauges, record_sizes};
 use super::pools::{self, PoolGauges};
+use super::store::StoreGauges;
 use crate::cli::spelled;
 use crate::config::Resolved;
 use crate::host_tier::Facts;
@@ -68,6 +69,7 @@ pub struct Gauges {
     pools: Vec<PoolGauges>,
     host: HostGauges,
     queries: Follower,
+    store: StoreGauges,
     curve: CurveGauges,
     process: ProcessGauges,
 }
@@ -116,6 +118,7 @@ impl Gauges {
             pools: pools::gauges(registry, resolved),
             host: HostGauges::new(registry, resolved),
             queries: Follower::new(registry.counter(catalog::KV_PREFIX_QUERY_TOKENS, ())),
+            store: StoreGauges::new(registry),
             curve: CurveGauges::new(registry),
             process: ProcessGauges::new(registry),
         }
@@ -144,6 +147,10 @@ impl Gauges {
             if snapshot.engine.is_none() {
                 self.pools.iter().for_each(|pool| pool.set_allocated(tier));
             }
+        }
+        if let Some(store) = &snapshot.store {
+            let engine = snapshot.engine.as_ref().and_then(|engine| engine.storage);
+            self.store.set(store, &engine.unwrap_or_default());
         }
         if let Some(curve) = &snapshot.curve {
             self.curve.set(curve);

@@ -33,7 +33,8 @@ struct PhaseHandles {
     duration: HistogramHandle,
     requests: HistogramHandle,
     tokens: HistogramHandle,
-    busy: TimeHandle,
+    /// By rank.
+    busy: Vec<TimeHandle>,
 }
 
 /// Records what the engine reports.
@@ -67,18 +68,22 @@ pub struct EngineObserver {
 }
 
 impl EngineObserver {
-    /// Handles in `registry`; also sets the gauges of the objectives.
+    /// Handles in `registry` for an engine of `ranks`; also sets the gauges of the objectives.
     #[must_use]
-    pub fn new(registry: &Registry, objectives: Objectives) -> Self {
+    pub fn new(registry: &Registry, objectives: Objectives, ranks: usize) -> Self {
         let Objectives { ttft, itl, e2e } = objectives;
         for (slo, objective) in [(Slo::Ttft, ttft), (Slo::Itl, itl), (Slo::E2e, e2e)] {
             registry.gauge(catalog::SLO_OBJECTIVE, (slo,)).set_duration(objective);
         }
+        let busy = |phase: labels::Phase, rank: usize| {
+            let rank = labels::TpRank::new(rank.to_string());
+            registry.time(catalog::FORWARD_BUSY_SECONDS, (phase, rank))
+        };
         let phase = |phase: &labels::Phase| PhaseHandles {
             duration: registry.histogram(catalog::SCHEDULER_ITERATION_DURATION, (*phase,)),
             requests: registry.histogram(catalog::BATCH_REQUESTS, (*phase,)),
             tokens: registry.histogram(catalog::BATCH_TOKENS, (*phase,)),
-            busy: registry.time(catalog::FORWARD_BUSY_SECONDS, (*phase, labels::TpRank::new("0"))),
+            busy: (0..ranks).map(|rank| busy(*phase, rank)).collect(),
         };
         Self {
             objectives,
@@ -120,7 +125,11 @@ impl EngineObserver {
         handles.duration.record_duration(stats.duration);
         handles.requests.record_count(stats.requests as u64);
         handles.tokens.record_count(stats.tokens as u64);
-        handles.busy.add(stats.busy);
+        let whole = &[stats.busy][..];
+        let busy = if stats.rank_busy.is_empty() { whole } else { stats.rank_busy };
+        for (handle, time) in handles.busy.iter().zip(busy) {
+            handle.add(*time);
+        }
     }
 
     /// Also of a turn that ran nothing: it may have taken pages from the cache.

@@ -1,8 +1,10 @@
 //! Values of the engine on the page, where a served request cannot drive every one of them.
 
+use engine::StorageStats;
 use engine::{EngineSnapshot, EngineState, Observer, PoolSnapshot, StageTimes, StepPhase};
 use engine::{RetractedSnapshot, StepStats};
 use kv_cache::{DroppedBackups, Evictions, HostStats, PoolStats};
+use kv_store::StoreStats;
 use memory_pool::{CopyBusy, CopyStats, PartCopies};
 use metric_catalog::install::Registry;
 use metric_catalog::labels::Role;
@@ -323,7 +325,7 @@ fn observed(steps: &[StepStats<'_>]) -> String {
     let registry = registry(&resolved(""));
     let second = Duration::from_secs(1);
     let objectives = Objectives { ttft: second, itl: second, e2e: second };
-    let mut observer = EngineObserver::new(&registry, objectives);
+    let mut observer = EngineObserver::new(&registry, objectives, 2);
     steps.iter().for_each(|step| observer.on_step(step));
     registry.render()
 }
@@ -345,4 +347,85 @@ fn what_a_step_lost_to_copies_is_counted() {
     let waited = |cause: &str| sum(&page, "hicache_wait_seconds_total", &[cause]);
     assert_eq!([waited("\"loads\""), waited("\"urgent\"")], [0.125, 0.25]);
     assert_eq!(sum(&page, "hicache_held_requests_total", &[]), 3.0);
+}
+
+#[test]
+fn each_rank_is_busy_for_as_long_as_it_computes() {
+    let ranks = [3, 5].map(Duration::from_secs);
+    let page = observed(&[StepStats { rank_busy: &ranks, ..step() }, step()]);
+    let busy = |rank: &str| sum(&page, "forward_busy_seconds_total", &["\"prefill\"", rank]);
+    assert_eq!(busy("tp_rank=\"0\""), 4.0, "what is known of the whole is the first rank's");
+    assert_eq!(busy("tp_rank=\"1\""), 5.0);
+}
+
+#[test]
+fn what_the_store_did_is_counted_by_its_result() {
+    let resolved = resolved("--enable-hierarchical-cache");
+    let registry = registry(&resolved);
+    let gauges = Gauges::new(&registry, Clock::start(), &resolved);
+    let store = StoreStats {
+        hits: 1,
+        misses: [2, 3, 4, 5, 6, 7, 8, 9, 10],
+        read_bytes: 11,
+        read_time: Duration::from_millis(500),
+        writes: 12,
+        present: 13,
+        drops: [14, 15, 16, 17, 18],
+        written_bytes: 19,
+        write_time: Duration::from_millis(1500),
+        evictions: 20,
+        broken_deleted: 21,
+        listed: true,
+        entries: 22,
+        held_bytes: 23,
+        max_bytes: 24,
+        queued_bytes: 25,
+    };
+    let storage = StorageStats {
+        reading: 26,
+        queued: 27,
+        backups: 28,
+        lookups: 29,
+        found: 30,
+        asked_pages: 31,
+        arrived_pages: 32,
+        entered_pages: 33,
+        timeouts: 34,
+        no_host_room: 35,
+        busy: 36,
+        backups_dropped: 37,
+    };
+    for _ in 0..2 {
+        let mut snapshot = snapshot(&resolved, CopyStats::default());
+        snapshot.store = Some(store);
+        if let Some(engine) = &mut snapshot.engine {
+            engine.storage = Some(storage);
+        }
+        gauges.set(&snapshot);
+    }
+    let page = registry.render();
+    let of = |metric: &str, values: &[&str]| -> Vec<f64> {
+        let value = |value: &&str| sum(&page, metric, &[&format!("=\"{value}\"")]);
+        values.iter().map(value).collect()
+    };
+    let misses = ["absent", "timeout", "error", "truncated", "corrupt"];
+    assert_eq!(of("kv_store_reads_total", &misses), [2.0, 3.0, 4.0, 5.0, 6.0]);
+    let strangers = ["foreign", "model", "layout", "collision", "hit"];
+    assert_eq!(of("kv_store_reads_total", &strangers), [7.0, 8.0, 9.0, 10.0, 1.0]);
+    let kept = ["written", "present", "busy"];
+    assert_eq!(of("kv_store_writes_total", &kept), [12.0, 13.0, 37.0]);
+    let drops = ["queue_full", "no_room", "timeout", "error", "closed"];
+    assert_eq!(of("kv_store_writes_total", &drops), [14.0, 15.0, 16.0, 17.0, 18.0]);
+    let ways = ["read", "write"];
+    assert_eq!(of("kv_store_transfer_bytes_total", &ways), [11.0, 19.0]);
+    assert_eq!(of("kv_store_transfer_seconds_total", &ways), [0.5, 1.5]);
+    assert_eq!(of("kv_store_deleted_objects_total", &["capacity", "broken"]), [20.0, 21.0]);
+    let events = ["looked_up", "found", "timeout", "no_host_room", "busy"];
+    assert_eq!(of("kv_store_prefixes_total", &events), [29.0, 30.0, 34.0, 35.0, 36.0]);
+    let steps = ["asked", "arrived", "entered"];
+    assert_eq!(of("kv_store_prefetched_slots_total", &steps), [31.0, 32.0, 33.0]);
+    assert_eq!(of("kv_store_waiting_requests", &["reading", "queued"]), [26.0, 27.0]);
+    let held = ["objects", "held_bytes", "limit_bytes", "queued_bytes"];
+    let held = held.map(|what| sum(&page, &format!("kv_store_{what}"), &[]));
+    assert_eq!(held, [22.0, 23.0, 24.0, 25.0]);
 }

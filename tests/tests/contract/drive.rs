@@ -20,6 +20,7 @@ pub(crate) fn all() -> Result<Vec<Page>> {
     pages.extend([ranks()?, patience()?, cache()?, windows()?, call()?]);
     pages.extend(curve()?);
     pages.extend([tier::prompts_come_again()?, tier::too_many_backups()?]);
+    pages.extend(tier::a_store_behind_it()?);
     pages.push(ending("0s", 1)?);
     pages.push(ending("60s", 2)?);
     Ok(pages)

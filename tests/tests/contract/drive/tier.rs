@@ -86,3 +86,31 @@ pub(super) fn too_many_backups() -> Result<Page> {
     drop((first, all));
     Ok(page)
 }
+
+/// What a server leaves in its store, the next one finds.
+pub(super) fn a_store_behind_it() -> Result<[Page; 2]> {
+    let folder = std::env::temp_dir().join(format!("contract-store-{}", std::process::id()));
+    let url = format!("file://{}", folder.display());
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/models/tiny-llama");
+    let args = ["--model", model, ON[0], "--kv-store", &url, "--kv-store-prefetch"];
+    let args = [&args[..], &["wait_complete"]].concat();
+    let mut body = completion(&"a ".repeat(60), 1, false);
+    body["model"] = "tiny-llama".into();
+    let first = Server::start(&args)?;
+    assert_eq!(http::post(&first.api, "/v1/completions", &body)?.status, 200);
+    let left = until(&first, "its pages are in the store", |page| {
+        page.sum("sightline_kv_store_writes_total", &[("result", "written")]) == 3.0
+    })?;
+    drop(first);
+    let second = Server::start(&args)?;
+    assert_eq!(http::post(&second.api, "/v1/completions", &body)?.status, 200);
+    let found = until(&second, "they come from there", |page| {
+        page.sum("sightline_prompt_tokens_total", &[("source", "storage")]) == 48.0
+    })?;
+    assert_eq!(found.sum("sightline_kv_store_reads_total", &[("result", "hit")]), 3.0);
+    let [held, limit] =
+        ["held", "limit"].map(|what| found.sum(&format!("sightline_kv_store_{what}_bytes"), &[]));
+    assert!(held > 0.0 && held <= limit, "{held} of {limit} bytes");
+    std::fs::remove_dir_all(&folder)?;
+    Ok([left, found])
+}

@@ -72,7 +72,8 @@ impl PoolSet {
 
     /// The first `pages` pages of the reservation have their bytes: they can be found from now on,
     /// as far as they still fit. The prefix before them may be gone, or somebody may have computed
-    /// them meanwhile; what does not fit is free again. Returns how many entered.
+    /// them meanwhile; what does not fit is free again. Returns how many
+    /// entered: the last of the first `pages` ones.
     ///
     /// # Panics
     /// When the reservation is of another set.

@@ -6,7 +6,7 @@ use crate::key::{PageHash, Scope, ScopeError};
 use crate::object::{self, Page};
 use crate::stats::{Counters, DropReason, Miss, StoreStats, add, nanos};
 use crate::url::{Credentials, StoreUrl};
-use crate::write::{Job, Queue};
+use crate::write::{Job, Queue, Turns};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -152,6 +152,7 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     reads: Semaphore,
     pub(crate) queue: Queue,
+    pub(crate) turns: Turns,
     pub(crate) tasks: TaskTracker,
     /// Ends the tasks with what they are at.
     pub(crate) stop: CancellationToken,
@@ -208,6 +209,7 @@ impl KvStore {
             held: Mutex::default(),
             counters: Counters::default(),
             queue,
+            turns: Turns::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -341,7 +343,7 @@ impl Inner {
                 add(&self.counters.read_bytes, bytes.len() as u64);
                 match object::decode(&self.scope, hash, tokens, &bytes) {
                     Ok(page) => {
-                        self.used(name, bytes.len() as u64);
+                        self.used(name, known, bytes.len() as u64);
                         return Ok(page);
                     }
                     Err(miss) => miss,
@@ -361,12 +363,16 @@ impl Inner {
         Err(miss)
     }
 
-    /// Notes the use of an object, and the object itself where another process wrote it; not where
-    /// that would be over the bound.
-    fn used(&self, name: Name, bytes: u64) {
+    /// Notes the use of an object, and the object itself where another process wrote it, or a write
+    /// that had been given up; not where that would be over the bound. `known` is its stamp from
+    /// before the read: what was written meanwhile is newer than what was read.
+    fn used(&self, name: Name, known: Option<u64>, bytes: u64) {
         let mut held = self.held();
-        let fits = held.bytes() + bytes <= self.options.max_bytes.0;
-        if held.index.touch(&name).is_none() && fits {
+        let same = held.index.stamp(&name) == known;
+        let before = held.index.touch(&name);
+        let news = before.is_none() || (same && before != Some(bytes));
+        let others = held.bytes() - before.unwrap_or(0);
+        if news && others + bytes <= self.options.max_bytes.0 {
             held.index.insert(name, bytes);
         }
     }

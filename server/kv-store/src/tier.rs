@@ -16,7 +16,8 @@ use crate::stats::StoreStats;
 use crate::store::{KvStore, OpenError, StoreOptions};
 use crate::url::StoreUrl;
 use crate::{Scope, backend::Backend};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -108,10 +109,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Wakes whoever asks for progress.
+type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// Says, when it is dropped, that the thread has ended, well or not.
+struct Ending {
+    ended: Arc<AtomicBool>,
+    progress: Wake,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        (self.progress)();
+    }
+}
+
 /// A store with its thread. Dropping it ends the thread after what is queued, or after 1 s.
 pub struct StorageTier {
     orders: mpsc::Sender<Order>,
     backups_done: Arc<Mutex<Vec<u64>>>,
+    /// Backups that nobody has heard the end of.
+    handed: Mutex<BTreeSet<u64>>,
+    /// The thread has, and touches host memory no more.
+    ended: Arc<AtomicBool>,
     store: KvStore,
     thread: Option<JoinHandle<()>>,
 }
@@ -133,8 +154,8 @@ pub enum TierPlace {
 
 impl StorageTier {
     /// Opens the store on a thread of its own; returns when it is open. `progress` is called, on
-    /// that thread, when a backup is done or pages of a fetch have arrived: it should wake whoever
-    /// asks for them, and be quick.
+    /// that thread, when a backup is done, pages of a fetch have arrived or the thread ends: it
+    /// should wake whoever asks for them, and be quick.
     ///
     /// # Errors
     /// As [`KvStore::open`]; or that the thread did not start.
@@ -149,7 +170,11 @@ impl StorageTier {
         let (opened, store) = std::sync::mpsc::sync_channel(1);
         let backups_done = Arc::<Mutex<Vec<u64>>>::default();
         let done = Arc::clone(&backups_done);
+        let (ended, progress) = (Arc::<AtomicBool>::default(), Wake::from(progress));
+        let ending = Ending { ended: Arc::clone(&ended), progress: Arc::clone(&progress) };
         let run = move || {
+            // Dropped last: what the thread was at is gone by then.
+            let _ending = ending;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = match runtime {
                 Ok(runtime) => runtime,
@@ -178,7 +203,8 @@ impl StorageTier {
         let store = store.recv().map_err(|_| {
             OpenError::Thread(std::io::Error::other("it ended before the store was open"))
         })??;
-        Ok(Self { orders, backups_done, store, thread: Some(thread) })
+        let handed = Mutex::default();
+        Ok(Self { orders, backups_done, handed, ended, store, thread: Some(thread) })
     }
 
     /// Queues pages to be kept, each with the parts of the pools it has a place in. Their host
@@ -186,14 +212,28 @@ impl StorageTier {
     /// are dropped there, and counted.
     ///
     /// # Errors
-    /// The queue is full; `id` will not come.
+    /// The queue is full, or the thread has ended; `id` will not come.
     pub fn backup(&self, id: u64, pages: TierPages, places: Vec<Places>) -> Result<(), TierBusy> {
-        self.orders.try_send(Order::Backup { id, pages, places }).map_err(|_| TierBusy)
+        let mut handed = lock(&self.handed);
+        self.orders.try_send(Order::Backup { id, pages, places }).map_err(|_| TierBusy)?;
+        handed.insert(id);
+        Ok(())
     }
 
-    /// Adds the ids of backups whose host pages are free to change, in order.
+    /// Adds the ids of backups whose host pages are free to change, in order. Where the thread has
+    /// ended, those are all that are left.
     pub fn backups_done(&self, ids: &mut Vec<u64>) {
+        // Before the others: what is done by then is among them.
+        let ended = self.ended.load(Ordering::Acquire);
+        let known = ids.len();
+        let mut handed = lock(&self.handed);
         ids.append(&mut lock(&self.backups_done));
+        for id in &ids[known..] {
+            handed.remove(id);
+        }
+        if ended {
+            ids.extend(std::mem::take(&mut *handed));
+        }
     }
 
     /// Begins to find out how many of `pages` the store has: the most of them, from the first on,
@@ -292,7 +332,7 @@ impl Drop for Reading {
 struct Worker {
     store: KvStore,
     host: Arc<dyn HostPages>,
-    progress: Box<dyn Fn() + Send + Sync>,
+    progress: Wake,
     done: Arc<Mutex<Vec<u64>>>,
 }
 

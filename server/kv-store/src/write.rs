@@ -7,10 +7,11 @@ use crate::key::{self, PageHash};
 use crate::object::{self, Page};
 use crate::stats::{DropReason, add, nanos};
 use crate::store::{Inner, Moving};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{sleep, timeout};
 use types::{Bytes, TokenId};
 
@@ -84,6 +85,40 @@ impl Queue {
     pub(crate) async fn empty(&self) {
         let mut waiting = self.waiting.subscribe();
         waiting.wait_for(|bytes| *bytes == 0).await.expect("the sender is in self");
+    }
+}
+
+/// One write at a time for each object: of two with different parts, the longer must be what stays.
+#[derive(Default)]
+pub(crate) struct Turns {
+    writing: Mutex<HashSet<Name>>,
+    ended: Notify,
+}
+
+/// Nobody else writes the object until this is dropped.
+struct Turn<'a> {
+    turns: &'a Turns,
+    name: Name,
+}
+
+impl Turns {
+    async fn of(&self, name: Name) -> Turn<'_> {
+        loop {
+            // Before the look: an end between the two is heard.
+            let ended = self.ended.notified();
+            if self.writing.lock().unwrap_or_else(PoisonError::into_inner).insert(name) {
+                return Turn { turns: self, name };
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let Self { turns, name } = self;
+        turns.writing.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        turns.ended.notify_waiters();
     }
 }
 
@@ -164,6 +199,7 @@ async fn drain(inner: &Inner, jobs: &Jobs) {
 async fn write(inner: &Inner, job: &Job) -> Result<(), DropReason> {
     let bytes = object::length(&inner.scope, &job.page);
     let (name, path) = inner.place(&job.hash);
+    let _turn = inner.turns.of(name).await;
     let known = inner.held().index.touch(&name);
     if known.is_some_and(|known| known >= bytes) {
         add(&inner.counters.present, 1);

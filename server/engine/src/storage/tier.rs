@@ -38,7 +38,7 @@ struct Entry {
 }
 
 /// What the storage had for a request: positions of the text whose pages have come into host
-/// memory. Empty: nothing.
+/// memory, without those that somebody computed meanwhile. Empty: none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) rank: Rank,
@@ -333,11 +333,13 @@ impl StorageTier {
             State::Looking { .. } => (0..0, Some(key)),
             State::Fetching { reservation, reading } => {
                 let pages = reading.stop();
-                let first = reservation.first * self.page_tokens;
+                // Those that entered are the last: somebody may have computed others meanwhile.
+                let end = reservation.first + pages;
                 let entered = pools.commit_host(reservation, pages);
+                let (first, end) = (end - entered, end);
                 self.stats.arrived_pages += pages as u64;
                 self.stats.entered_pages += entered as u64;
-                (first..first + entered * self.page_tokens, Some(key))
+                (first * self.page_tokens..end * self.page_tokens, Some(key))
             }
         })
     }

@@ -53,6 +53,47 @@ async fn a_page_with_more_parts_takes_the_place_of_one_with_fewer() {
 }
 
 #[tokio::test]
+async fn of_two_writes_at_once_the_one_with_more_parts_stays() {
+    let backend = backend();
+    let store = open(&backend, options(9)).await;
+    let ((hash, tokens, short), (_, _, long)) = (page(1), full_page(1));
+    let before = backend.calls(Operation::Write);
+    backend.inject(Operation::Write, Fault::Hold);
+    store.put(hash, tokens.clone(), short).expect("room");
+    store.put(hash, tokens.clone(), long.clone()).expect("room");
+    while backend.calls(Operation::Write) == before {
+        tokio::task::yield_now().await;
+    }
+    // Tasks that are ready run in turn: the second write is begun by now, or waits for the first.
+    for _ in 0..32 {
+        tokio::task::yield_now().await;
+    }
+    backend.release(1);
+    store.flush().await;
+    assert_eq!(store.get(&hash, &tokens).await.as_ref(), Ok(&long));
+    let next = open(&backend, options(9)).await;
+    assert_eq!(next.size(&hash).await, Some(next.whole_bytes()));
+}
+
+#[tokio::test]
+async fn what_a_read_finds_with_fewer_parts_than_known_is_written_again() {
+    let (ours, theirs) = (backend(), backend());
+    let store = open(&ours, options(9)).await;
+    let (hash, tokens, content) = full_page(1);
+    store.put(hash, tokens.clone(), content.clone()).expect("room");
+    store.flush().await;
+    put(&open(&theirs, options(9)).await, 1).await;
+    let path = ours.paths().remove(0);
+    ours.replace(&path, theirs.object(&path).expect("the same name"));
+    assert!(has(&store, 1).await, "it is a page, if one with less");
+    assert_eq!(store.stats().held_bytes, OBJECT);
+    store.put(hash, tokens.clone(), content.clone()).expect("room");
+    store.flush().await;
+    assert_eq!(store.get(&hash, &tokens).await.as_ref(), Ok(&content));
+    assert_eq!(store.stats().writes, 2);
+}
+
+#[tokio::test]
 async fn every_broken_object_is_a_miss_and_is_deleted() {
     let backend = backend();
     let store = open(&backend, options(9)).await;

@@ -237,6 +237,54 @@ fn a_look_counts_pages_up_to_the_last_that_is_whole() {
 }
 
 #[test]
+fn a_window_part_that_comes_later_is_there_after_a_restart() {
+    let backend = Arc::new(MemoryBackend::default());
+    let first = rig(place(&backend));
+    first.keep(4);
+    // The next two pages come without one, and the last of them again with it.
+    (4..6).for_each(|page| (0..2).for_each(|part| first.host.fill(part, page, 1)));
+    let (_, mut places) = prefix(6, 0);
+    let whole = places.split_off(5);
+    let full = |page| vec![(FULL, PageId(page))];
+    first.tier.backup(1, TierPages { first: 4, ..text(6) }, vec![full(4), full(5)]).expect("room");
+    first.tier.backup(2, TierPages { first: 5, ..text(6) }, whole).expect("room");
+    first.tier.backup(3, TierPages { first: 3, ..text(4) }, vec![full(3)]).expect("room");
+    first.tier.close(Duration::from_secs(60));
+
+    let second = rig(place(&backend));
+    assert_eq!(second.look(9, 0, 1), 6, "a match may end there");
+    assert_eq!(second.look(5, 0, 1), 4, "where a window part was, it stays");
+    assert_eq!(second.all(prefix(6, 10)), 6);
+    second.check(4, 10);
+    assert_eq!(second.host.page(2, 10), vec![77; 100]);
+}
+
+#[test]
+fn backups_end_with_the_thread() {
+    let rig = rig(place(&Arc::default()));
+    let (go, hold) = sync_channel::<()>(0);
+    *rig.host.hold.lock().expect("well") = Some(hold);
+    for id in 1..4 {
+        let (text, places) = prefix(1, 0);
+        rig.tier.backup(id, text, places).expect("room");
+    }
+    let look = rig.tier.look(text(1), 0).expect("room");
+    // The thread panics in the middle of the first.
+    drop(go);
+    let mut ids = Vec::new();
+    rig.until(|rig| {
+        rig.tier.backups_done(&mut ids);
+        ids.len() == 3
+    });
+    assert_eq!((ids, look.there()), (vec![1, 2, 3], (0, true)));
+    let (text, places) = prefix(1, 0);
+    assert_eq!(rig.tier.backup(4, text, places), Err(TierBusy));
+    let mut more = Vec::new();
+    rig.tier.backups_done(&mut more);
+    assert_eq!(more, [0; 0], "each comes once");
+}
+
+#[test]
 fn a_reading_ends_with_the_thread() {
     let backend = Arc::new(MemoryBackend::default());
     let rig = rig(place(&backend));

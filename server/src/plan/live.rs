@@ -8,6 +8,9 @@ mod history;
 mod report;
 mod room;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{CurveSnapshot, EngineSnapshot};

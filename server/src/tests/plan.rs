@@ -120,7 +120,16 @@ async fn a_tier_in_force_is_what_others_are_compared_with() {
     let plan = plan(&rig).await;
     let tier = &plan["tier"];
     assert_eq!((&tier["enabled"], &tier["ratio"]), (&json!(true), &json!(4.0)), "{tier}");
+    // What it has found is what the metrics say, in whichever tier it was.
+    let window = &plan["window"];
+    let source = async |from: &str| rig.metric("prompt_tokens_total", &[from]).await;
+    let (device, host) = (source("source=\"device\"").await, source("source=\"host\"").await);
+    assert!(host > 0.0, "{device} on the device, {host} on the host");
+    assert_eq!(window["found_tokens"].as_f64(), Some(device + host), "{window}");
     let four = candidate(&plan, 4.0);
+    // A curve that were further from what was found would be trusted no more.
+    let off = four["hit_ratio"].as_f64().zip(window["hit_ratio"].as_f64());
+    assert!(off.is_some_and(|(curve, found)| (curve - found).abs() <= 0.05), "{four} {window}");
     assert_eq!(four["bytes"], tier["bytes"]);
     assert_eq!(four["gain"].as_f64(), Some(0.0), "it is what there is");
     let text = four["text"].as_str().expect("a sentence");

@@ -16,7 +16,7 @@ pub enum Exit {
     Internal = 70,
     /// Not now, perhaps later: a port is in use, a peer does not answer.
     Temporary = 75,
-    /// A peer speaks another version or serves another model.
+    /// A peer is no Sightline server, speaks another version or serves another model.
     Peer = 76,
     /// The system refuses: a privileged port, an unreadable file.
     Permission = 77,

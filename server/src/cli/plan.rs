@@ -28,7 +28,9 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub engine: EngineArgs,
     /// The API of a running server (http://HOST:PORT): prints what it advises about its host tier
-    /// from the traffic of its last hour. Stands alone but for --format; waits 10 s at most.
+    /// from the traffic of its last hour. Stands alone but for --format; waits 10 s at most. Ends
+    /// with 75 where nothing answers or it is not up yet, and with 76 where what answers is no
+    /// Sightline server or one of another version.
     #[arg(long, value_name = "URL", help_heading = "Advice of a running server")]
     pub live: Option<LiveUrl>,
 }

@@ -15,6 +15,8 @@ pub enum Class {
     Host,
     /// It may work later: a port is in use.
     Temporary,
+    /// A server that was asked is of another kind or version.
+    Peer,
     /// The system refuses: a privileged port, an unreadable file.
     Permission,
     /// Nobody's: it works, but not as somebody may think. Stops nothing.
@@ -26,7 +28,9 @@ impl Class {
     #[must_use]
     pub const fn severity(self) -> &'static str {
         match self {
-            Self::Configuration | Self::Host | Self::Temporary | Self::Permission => "error",
+            Self::Configuration | Self::Host | Self::Temporary | Self::Peer | Self::Permission => {
+                "error"
+            }
             Self::Advice => "warning",
         }
     }
@@ -38,6 +42,7 @@ impl Class {
             Self::Configuration => Exit::Configuration,
             Self::Host => Exit::Host,
             Self::Temporary => Exit::Temporary,
+            Self::Peer => Exit::Peer,
             Self::Permission => Exit::Permission,
             Self::Advice => Exit::Ok,
         }

@@ -60,7 +60,7 @@ fn ask(url: &LiveUrl) -> Result<Value, Finding> {
     if answer.status >= 500 || answer.status == 429 {
         let said = body["error"]["message"].as_str().map(|said| format!(": {}", plain(said)));
         let reason = format!("it answers {}{}", answer.status, said.unwrap_or_default());
-        return Err(finding("LIVE001", Class::Host, url, reason, "again, once it is up"));
+        return Err(finding("LIVE001", Class::Temporary, url, reason, "again, once it is up"));
     }
     // An older one has no such route; its version tells it from other servers.
     let version = get("/version").ok().filter(|answer| answer.status == 200);
@@ -74,7 +74,7 @@ fn ask(url: &LiveUrl) -> Result<Value, Finding> {
         answer.status, url.path
     );
     let fix = "the URL of the API, as the server prints it when it is ready";
-    Err(finding("LIVE002", Class::Configuration, url, reason, fix))
+    Err(finding("LIVE002", Class::Peer, url, reason, fix))
 }
 
 fn unreachable(url: &LiveUrl, error: &io::Error) -> Finding {
@@ -83,7 +83,7 @@ fn unreachable(url: &LiveUrl, error: &io::Error) -> Finding {
     let kind = error.kind();
     if kind == InvalidData || kind == FileTooLarge {
         let reason = "no Sightline server: its answer is no HTTP, or no answer to this";
-        return finding("LIVE002", Class::Configuration, url, reason, fix);
+        return finding("LIVE002", Class::Peer, url, reason, fix);
     }
     let reason = if kind == TimedOut {
         format!("no answer within {} s", TIME.as_secs())
@@ -92,7 +92,7 @@ fn unreachable(url: &LiveUrl, error: &io::Error) -> Finding {
     } else {
         format!("cannot be reached: {error}")
     };
-    finding("LIVE001", Class::Host, url, reason, fix)
+    finding("LIVE001", Class::Temporary, url, reason, fix)
 }
 
 fn other(url: &LiveUrl, version: &Value) -> Finding {
@@ -100,7 +100,7 @@ fn other(url: &LiveUrl, version: &Value) -> Finding {
     let ours = env!("CARGO_PKG_VERSION");
     let reason = format!("the server is Sightline {theirs}, and its advice has another form");
     let fix = format!("plan --live of that version; this is {ours}");
-    finding("LIVE003", Class::Configuration, url, reason, fix)
+    finding("LIVE003", Class::Peer, url, reason, fix)
 }
 
 /// What a terminal may show.

@@ -102,20 +102,20 @@ fn what_is_no_server_of_ours_is_said_with_its_exit_code() {
         assert_eq!(text.lines().count(), 1, "{text}");
         says(&text, parts);
     };
-    check(&address, 69, &["LIVE001: --live http://", "cannot be reached", "try the URL"]);
-    check(&stub("SSH-2.0-OpenSSH_9.9\r\n"), 78, &["LIVE002", "no Sightline server", "no HTTP"]);
+    check(&address, 75, &["LIVE001: --live http://", "cannot be reached", "try the URL"]);
+    check(&stub("SSH-2.0-OpenSSH_9.9\r\n"), 76, &["LIVE002", "no Sightline server", "no HTTP"]);
     let page = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
-    check(&stub(page), 78, &["LIVE002", "answers 404 to GET /internal/plan"]);
+    check(&stub(page), 76, &["LIVE002", "answers 404 to GET /internal/plan"]);
     let other = "HTTP/1.1 200 OK\r\n\r\n{\"version\": \"0.9.1\"}";
-    check(&stub(other), 78, &["LIVE002", "no Sightline server"]);
+    check(&stub(other), 76, &["LIVE002", "no Sightline server"]);
     let old = "HTTP/1.1 200 OK\r\n\r\n{\"version\": \"0.0.7\", \"model\": \"m\"}";
-    check(&stub(old), 78, &["LIVE003", "Sightline 0.0.7", "plan --live of that version"]);
+    check(&stub(old), 76, &["LIVE003", "Sightline 0.0.7", "plan --live of that version"]);
     let new = "HTTP/1.1 200 OK\r\n\r\n{\"server\": \"sightline\", \"form\": 2, \
                \"version\": \"9.0.0\"}";
-    check(&stub(new), 78, &["LIVE003", "Sightline 9.0.0"]);
+    check(&stub(new), 76, &["LIVE003", "Sightline 9.0.0"]);
     let busy = "HTTP/1.1 503 Service Unavailable\r\n\r\n";
-    check(&stub(busy), 69, &["LIVE001", "it answers 503"]);
-    check(&stub(""), 78, &["LIVE002"]);
+    check(&stub(busy), 75, &["LIVE001", "it answers 503"]);
+    check(&stub(""), 76, &["LIVE002"]);
 }
 
 #[test]

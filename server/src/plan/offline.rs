@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use kv_cache::NodeRoom;
-use model::TpLimits;
 use types::Bytes;
 
 use super::shape::{Attention, Shape, config_file};
@@ -98,12 +97,9 @@ fn facts(shape: &Shape, settings: &Settings, elsewhere: bool) -> Facts {
     let usual = if elsewhere { shape.published_dtype() } else { KvDtype::F32 };
     let dtype = machine.kv_dtype.unwrap_or(usual);
     let tokens = machine.page_tokens.unwrap_or_else(|| shape.page_tokens()).max(1);
-    let tp = shape
-        .tp_heads()
-        .map(|heads| TpLimits { even: ("num_key_value_heads", heads), each: Vec::new() });
     Facts::planned(
         shape.spec(dtype, tokens, machine.tp_size, false),
-        tp,
+        shape.tp_limits().cloned(),
         shape.page_multiple(),
         matches!(shape.attention, Attention::Compressed(_)),
     )

@@ -7,7 +7,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use model::{ModelSpec, PartSpec, PoolSpec};
+use model::{ModelSpec, PartSpec, PoolSpec, TpLimits};
 use serde_json::{Map, Value};
 
 use crate::cli::KvDtype;
@@ -35,6 +35,8 @@ pub(crate) struct Shape {
     max_context: usize,
     /// Number type of the weights, where the file says.
     dtype: Option<KvDtype>,
+    /// What ranks share out; `None` where every rank holds the same.
+    tp: Option<TpLimits>,
     /// How it attends.
     pub(crate) attention: Attention,
 }
@@ -141,6 +143,7 @@ impl Shape {
             vocab: optional("vocab_size", 1)?,
             max_context: optional("max_position_embeddings", 1 << 20)?,
             dtype: dtype.as_deref().and_then(KvDtype::of_weights),
+            tp: tp_limits(fields, &attention)?,
             architecture,
             attention,
         })
@@ -174,12 +177,9 @@ impl Shape {
         }
     }
 
-    /// Heads that ranks share out; `None` where every rank holds the same.
-    pub(crate) fn tp_heads(&self) -> Option<usize> {
-        match &self.attention {
-            Attention::Heads { kv_heads, .. } => usize::try_from(*kv_heads).ok(),
-            Attention::Latent { .. } | Attention::Compressed(_) => None,
-        }
+    /// Into how many ranks it can be shared out; `None` where every rank holds the same.
+    pub(crate) const fn tp_limits(&self) -> Option<&TpLimits> {
+        self.tp.as_ref()
     }
 
     /// The model as the planner takes it, with the pools of one of `ranks` ranks. `drafts`: whether
@@ -232,6 +232,27 @@ fn pool(
 ) -> PoolSpec {
     let part = PartSpec { name, layers: layers.to_vec(), layer_bytes, host: true };
     PoolSpec { name, page_tokens, window, parts: vec![part] }
+}
+
+/// What ranks share out, as [`TpLimits::of`] has it for models whose weights are there. Of the fields
+/// of which each rank needs one, those that the file has.
+fn tp_limits(
+    fields: &Map<String, Value>,
+    attention: &Attention,
+) -> Result<Option<TpLimits>, String> {
+    let (even, each): (_, &[&'static str]) = match attention {
+        Attention::Heads { kv_heads, .. } => {
+            (("num_key_value_heads", *kv_heads as usize), &["intermediate_size", "vocab_size"])
+        }
+        Attention::Compressed(_) => (
+            ("o_groups", size(fields, "o_groups")?),
+            &["n_routed_experts", "moe_intermediate_size", "hidden_size", "vocab_size"],
+        ),
+        Attention::Latent { .. } => return Ok(None),
+    };
+    let each = each.iter().filter(|field| fields.contains_key(**field));
+    let each = each.map(|field| Ok((*field, size(fields, field)?)));
+    Ok(Some(TpLimits { even, each: each.collect::<Result<_, String>>()? }))
 }
 
 /// Grouped-query attention, with a window in some layers or in none.

@@ -120,6 +120,10 @@ fn what_cannot_be_planned_is_named() {
     check(&format!("--model {llama} --tp-size 3"), 78, &["TP001", "--tp-size 2"]);
     check(&format!("--model {llama}"), 0, &["PLAN001", "1 warning"]);
     let v4 = config("deepseek-v4-flash");
+    let three = ["TP001", "o_groups is 8", "--tp-size 2"];
+    check(&format!("--model {v4} --tp-size 3"), 78, &three);
+    check(&format!("--model {v4} --tp-size 16"), 78, &["o_groups is 8", "--tp-size 8"]);
+    check(&format!("--model {v4} --tp-size 4"), 0, &["plan: valid"]);
     check(&format!("--model {v4} --page-tokens 64"), 78, &["CFG008", "--page-tokens 128"]);
     check("--model fake --kv-dtype bf16", 78, &["KV003"]);
     let folder = std::env::temp_dir().join(format!("sightline-shape-{}", std::process::id()));

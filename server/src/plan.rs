@@ -5,6 +5,7 @@ mod offline;
 mod remote;
 mod sglang;
 mod shape;
+mod table;
 pub(crate) mod tier;
 
 use std::fmt::Write;

@@ -333,7 +333,8 @@ fn room(host: &Host, memory: &Memory, ranks: &[Option<u32>], lock: bool) -> Room
 /// Decimal bytes, the unit of the flags.
 pub(crate) fn decimal(bytes: u64) -> String {
     match bytes {
-        0..1_000_000 => format!("{bytes} B"),
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.2} kB", bytes as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.2} MB", bytes as f64 / 1e6),
         _ => format!("{:.2} GB", bytes as f64 / 1e9),
     }

@@ -5,9 +5,8 @@ use kv_cache::{Largest, PlanInput, Want};
 use super::rules::Rules;
 use super::{Report, sized};
 use crate::cli::{PlanArgs, Ratio};
-use crate::config::{Class, Finding};
+use crate::config::{Class, Finding, decimal};
 use crate::plan::shape::Attention;
-use crate::plan::tier::gigabytes;
 
 pub(super) fn finding(
     id: &'static str,
@@ -219,10 +218,10 @@ pub(super) fn size(report: &mut Report, args: &PlanArgs, mut input: PlanInput) {
     if let (Want::Ratio(ratio), Some((input, _))) = (ratio, &report.tier) {
         for (pool, wanted, free) in Rules::refused(&input.pools, ratio, available) {
             let reason = format!(
-                "the engine asks for {} GB for pool {pool} on a rank and finds {} GB free after \
+                "the engine asks for {} for pool {pool} on a rank and finds {} free after \
                  its reserve",
-                gigabytes(wanted),
-                gigabytes(free)
+                decimal(wanted),
+                decimal(free)
             );
             let fix = largest(report);
             report.findings.add(finding("SGL007", Class::Host, flag, &value, reason, fix));
@@ -279,25 +278,25 @@ fn by_bytes(report: &mut Report, input: &PlanInput, bytes: u64) -> Want {
 fn refused_size(input: &PlanInput, size: f64) -> Finding {
     let ranks = input.ranks.len();
     let total = ((size * 1e9) as u64).saturating_mul(ranks as u64);
-    let unit = gigabytes(input.unit_bytes());
+    let unit = decimal(input.unit_bytes());
     let most = match input.largest() {
         Largest::Ratio(most) => Some(most),
         Largest::Nothing | Largest::Unknown => None,
     };
     let fix = match input.ratio_within(total) {
         Some(ratio) if most.is_some_and(|most| most < ratio) => format!(
-            "--hicache-ratio {}, the largest that fits; {ranks} ranks x {size} GB = {} GB would be \
+            "--hicache-ratio {}, the largest that fits; {ranks} ranks x {size} GB = {} would be \
              ratio {}",
             Ratio(most.unwrap_or(ratio)),
-            gigabytes(total),
+            decimal(total),
             Ratio(ratio),
         ),
         Some(ratio) => format!(
-            "--hicache-ratio {} ({ranks} ranks x {size} GB = {} GB at {unit} GB per unit of ratio)",
+            "--hicache-ratio {} ({ranks} ranks x {size} GB = {} at {unit} per unit of ratio)",
             Ratio(ratio),
-            gigabytes(total)
+            decimal(total)
         ),
-        None => format!("--hicache-ratio 2, which takes {} GB", gigabytes(input.total_bytes(2.0))),
+        None => format!("--hicache-ratio 2, which takes {}", decimal(input.total_bytes(2.0))),
     };
     let reason = "the engine refuses a size for DeepSeek-V4, whose pools have pages of six sizes, \
                   and does so once the weights are loaded: a supervisor restarts it for ever";
@@ -307,7 +306,7 @@ fn refused_size(input: &PlanInput, size: f64) -> Finding {
 fn no_ratio(input: &PlanInput) -> Finding {
     let reason = "this version sizes the tier of DeepSeek-V4 by an explicit ratio only, and ends \
                   without one";
-    let fix = format!("--hicache-ratio 2, which takes {} GB", gigabytes(input.total_bytes(2.0)));
+    let fix = format!("--hicache-ratio 2, which takes {}", decimal(input.total_bytes(2.0)));
     finding("SGL011", Class::Configuration, "--hicache-ratio", "none", reason, fix)
 }
 
@@ -315,9 +314,9 @@ fn largest(report: &Report) -> String {
     let Some((input, plan)) = &report.tier else { return "a smaller ratio".to_owned() };
     match plan.largest {
         Largest::Ratio(ratio) => format!(
-            "--hicache-ratio {}, the largest that fits ({} GB)",
+            "--hicache-ratio {}, the largest that fits ({})",
             Ratio(ratio),
-            gigabytes(input.total_bytes(ratio))
+            decimal(input.total_bytes(ratio))
         ),
         Largest::Nothing => "a smaller device pool (--mem-fraction-static)".to_owned(),
         Largest::Unknown => "a smaller ratio".to_owned(),
@@ -334,13 +333,13 @@ fn fits(report: &mut Report, flag: &'static str, value: &str) {
         .shortages
         .iter()
         .map(|short| {
-            let (wanted, room) = (gigabytes(short.wanted), gigabytes(short.room));
-            format!("{} has room for {room} GB of {wanted} GB", short.limit)
+            let (wanted, room) = (decimal(short.wanted), decimal(short.room));
+            format!("{} has room for {room} of {wanted}", short.limit)
         })
         .collect();
     let reason = format!(
-        "all ranks together take {} GB, which the engine never adds up: {}",
-        gigabytes(plan.total_bytes),
+        "all ranks together take {}, which the engine never adds up: {}",
+        decimal(plan.total_bytes),
         short.join("; ")
     );
     let fix = largest(report);
@@ -351,10 +350,10 @@ fn fits(report: &mut Report, flag: &'static str, value: &str) {
 fn target(report: &mut Report, args: &PlanArgs) {
     let Some(target) = args.settings.cache.hicache_target else { return };
     let Some((input, plan)) = &report.tier else { return };
-    let reason = format!("the command line gives {} GB", gigabytes(plan.total_bytes));
+    let reason = format!("the command line gives {}", decimal(plan.total_bytes));
     let fix = match input.ratio_within(target.0) {
         Some(ratio) => format!("--hicache-ratio {}", Ratio(ratio)),
-        None => format!("{} GB, which ratio 1 takes", gigabytes(input.total_bytes(1.0))),
+        None => format!("{}, which ratio 1 takes", decimal(input.total_bytes(1.0))),
     };
     let found = finding("SGL013", Class::Advice, "--hicache-target", target, reason, fix);
     report.findings.add(found);

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::Report;
 use super::rules::device_bytes_per_token;
 use crate::cli::Ratio;
+use crate::config::decimal;
 use crate::plan::shape::Attention;
-use crate::plan::tier::{self, gigabytes};
+use crate::plan::tier;
 use crate::plan::{finding_json, verdict};
 
 /// A way to hold more tokens.
@@ -39,11 +40,11 @@ pub(super) fn text(report: &Report) -> String {
         for way in ways(report, input, plan) {
             writeln!(
                 page,
-                "  {:<20}{}: {} tokens of history, host {} GB; {}",
+                "  {:<20}{}: {} tokens of history, host {}; {}",
                 way.name,
                 way.change,
                 way.tokens,
-                gigabytes(way.host_bytes),
+                decimal(way.host_bytes),
                 way.cost
             )
             .expect("writing to a string cannot fail");
@@ -129,7 +130,7 @@ fn ways(report: &Report, input: &PlanInput, plan: &HostTierPlan) -> Vec<Way> {
         change: "a quarter more tokens (--mem-fraction-static)".to_owned(),
         tokens: history(pool.sizing.pages(pool.device_pages, ratio).max(pool.device_pages)),
         host_bytes: larger.total_bytes(ratio),
-        cost: format!("{} GB more on each device; the tier grows with it", gigabytes(device / 4)),
+        cost: format!("{} more on each device; the tier grows with it", decimal(device / 4)),
     });
     // Spread over every node there is, instead of those it is bound to.
     let nodes: Vec<u32> = report.host.nodes.iter().map(|room| room.node).collect();

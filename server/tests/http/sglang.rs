@@ -103,6 +103,40 @@ fn what_has_no_effect_or_breaks_is_said() {
 }
 
 #[test]
+fn flags_that_are_not_known_are_a_warning_and_change_no_sum() {
+    let unknown = "--hicache-ratio 2.0 --made-up-for-this 3 --another_one";
+    let (code, text, _) = prefill("0.5.13", unknown, &[]);
+    assert_eq!(code, 0, "{text}");
+    says(&text, &["warning SGL014: --args --another-one --made-up-for-this: ", "1 warning"]);
+    let bytes = |flags: &str| {
+        let (_, _, json) = prefill("0.5.13", flags, &["--format", "json"]);
+        json["host_tier"]["total_bytes"].as_u64().expect("a tier")
+    };
+    assert_eq!(bytes(unknown), bytes("--hicache-ratio 2.0"));
+    assert!(!prefill("0.5.13", "--mem-fraction-static 0.8", &[]).1.contains("SGL014"));
+}
+
+#[test]
+fn settings_that_are_not_modelled_are_refused_by_name_instead_of_summed_up() {
+    for (flags, says_so, fix) in [
+        ("--pp-size 2", "SGL015: --pp-size 2: not modelled: ", "try --pp-size 1"),
+        ("--kv-cache-dtype fp4_e2m1", "SGL015: --kv-cache-dtype fp4_e2m1", "fp8_e4m3"),
+        (
+            "--hicache-host-memory-mode buffer_only",
+            "SGL015: --hicache-host-memory-mode buffer_only",
+            "try --hicache-host-memory-mode cache",
+        ),
+    ] {
+        let (code, text, _) = prefill("0.5.13", &format!("--hicache-ratio 2 {flags}"), &[]);
+        assert_eq!(code, 78, "{text}");
+        says(&text, &[says_so, fix, "plan: 1 error"]);
+        let (_, _, json) = prefill("0.5.13", flags, &["--format", "json"]);
+        assert_eq!((&json["host_tier"], &json["valid"]), (&Value::Null, &Value::Bool(false)));
+    }
+    assert_eq!(prefill("0.5.13", "--hicache-ratio 2 --pp-size 1", &[]).0, 0);
+}
+
+#[test]
 fn dense_models_are_sized_by_tokens_and_a_page_more() {
     let line = format!(
         "--model-path {} --tp 2 --enable-hierarchical-cache --page-size 64 \

@@ -108,6 +108,8 @@ struct Setup {
     window: Option<usize>,
     device_pages: usize,
     host_pages: usize,
+    /// Of a pool with a window on the device, and twice as many on the host; `None`: as the others.
+    window_pages: Option<usize>,
     policy: PrefetchPolicy,
 }
 
@@ -115,6 +117,7 @@ const ROOMY: Setup = Setup {
     window: None,
     device_pages: 200,
     host_pages: 400,
+    window_pages: None,
     policy: PrefetchPolicy::WaitComplete,
 };
 
@@ -142,7 +145,12 @@ impl Life {
         };
         let witness = Witness::new(options.clone());
         let pools = witness.spec().pools.len();
-        let host_pages = vec![setup.host_pages; pools];
+        let sizes = |pages, windows: Option<usize>| {
+            let mut sizes = vec![pages; pools];
+            sizes[1..].fill(windows.unwrap_or(pages));
+            sizes
+        };
+        let host_pages = sizes(setup.host_pages, setup.window_pages.map(|pages| 2 * pages));
         let parts = witness.spec().part_layouts(&host_pages);
         let host = HostMemory::allocate(&parts, HostOptions::default(), &mut |_| {});
         let host = Arc::new(host.expect("a little memory"));
@@ -151,7 +159,7 @@ impl Life {
             max_running: 4,
             max_batch_tokens: 64,
             prefill_chunk: 32,
-            pool_pages: vec![setup.device_pages; pools],
+            pool_pages: sizes(setup.device_pages, setup.window_pages),
             max_submissions: 1000,
             prefix_cache: true,
             host: Some(HostTier {
@@ -428,6 +436,24 @@ fn what_was_computed_meanwhile_does_not_count_as_stored() {
     let (sums, stats) = life.end();
     assert_eq!((stats.arrived_pages, stats.entered_pages), (24, 14), "{stats:?}");
     assert_eq!((sums.device, sums.host, sums.storage), (40, 0, 56));
+}
+
+#[test]
+fn pages_that_lost_their_window_alone_get_it_from_storage() {
+    let setup = Setup { window: Some(10), window_pages: Some(48), ..ROOMY };
+    let mut life = Life::new(setup, &Disk::new(Dice(1), Faults::default()));
+    let prompt = text(7, 82);
+    for tokens in (7..14).map(|seed| text(seed, 82)) {
+        life.submit(&tokens, 3, None);
+        life.settle();
+    }
+    let id = life.submit(&prompt, 3, None);
+    life.settle();
+    assert_eq!(life.cached(id), 80, "{:?}", life.stats());
+    let (sums, stats) = life.end();
+    // Three pages have a part of the window; the rest of them is where it was.
+    assert_eq!((stats.found, stats.arrived_pages, stats.entered_pages), (1, 3, 0), "{stats:?}");
+    assert_eq!((sums.storage, sums.host), (0, 80), "{stats:?}");
 }
 
 #[test]

@@ -31,9 +31,11 @@ pub struct HostReservation {
     pub id: u64,
     /// Pages before its first one.
     pub first: usize,
-    /// Of each page, a host page in every pool without a window, and of the last ones, as far as a
-    /// match at the end sees them, in every pool with one.
+    /// Of each page, a host page in every pool without a window, where it is on neither tier; and
+    /// of the last ones, as far as a match at the end sees them, in every pool with one.
     pub pages: Vec<Vec<(PoolId, PageId)>>,
+    /// Pages that are on either tier in the pools without a window.
+    pub(crate) have: usize,
     pub(crate) namespace: Namespace,
     /// Up to the end of its last page.
     pub(crate) tokens: Vec<TokenId>,
@@ -56,11 +58,12 @@ impl PoolSet {
     }
 
     /// Room for the pages of `tokens` behind the longest prefix that is on either tier in the pools
-    /// without a window, up to `limit` pages in all. `None` where there is no such page, no room,
-    /// or no [`HostTier::storage`](crate::HostTier::storage).
+    /// without a window, up to `limit` pages in all. `None` where nothing is missing up to there, no
+    /// room, or no [`HostTier::storage`](crate::HostTier::storage).
     ///
     /// Pools with a window get pages for the last pages before the reservation's end alone: those
-    /// that a match there needs. So whoever asks chooses `limit` where the store has them.
+    /// that a match there needs. So whoever asks chooses `limit` where the store has them. Where
+    /// pages of that prefix lack theirs, the reservation begins with the first of them.
     pub fn reserve_host(
         &self,
         namespace: &Namespace,
@@ -73,7 +76,8 @@ impl PoolSet {
     /// The first `pages` pages of the reservation have their bytes: they can be found from now on,
     /// as far as they still fit. The prefix before them may be gone, or somebody may have computed
     /// them meanwhile; what does not fit is free again. Returns how many
-    /// entered: the last of the first `pages` ones.
+    /// entered: the last of the first `pages` ones. Those that only got what they lacked in pools
+    /// with a window do not count.
     ///
     /// # Panics
     /// When the reservation is of another set.

@@ -251,11 +251,12 @@ fn the_random_work_reaches_every_corner() {
         sum.urgent += seen.urgent;
         sum.runs += seen.runs;
         sum.entered += seen.entered;
+        sum.window_alone += seen.window_alone;
     }
     println!("{sum:?}");
-    let Seen { loads, window_loads, urgent, runs, entered } = sum;
+    let Seen { loads, window_loads, urgent, runs, entered, window_alone } = sum;
     assert!(
-        [loads, window_loads, urgent, runs, entered].iter().all(|count| *count > 20),
+        [loads, window_loads, urgent, runs, entered, window_alone].iter().all(|count| *count > 20),
         "{sum:?}"
     );
 }

@@ -59,11 +59,12 @@ impl Request {
         (&self.namespace, &self.tokens)
     }
 
-    /// The pages of these positions have come from storage.
+    /// The pages of these positions have come from storage. Others may have come from elsewhere, or
+    /// have got what they lacked in pools with a window.
     pub(crate) fn arrived(&mut self, tokens: Range<usize>, pools: &PoolSet) {
         if !tokens.is_empty() {
             self.fetched = tokens;
-            self.note_cached(pools);
         }
+        self.note_cached(pools);
     }
 }

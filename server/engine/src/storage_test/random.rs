@@ -35,6 +35,7 @@ fn run(seed: u64) -> (Sources, StorageStats) {
         window: [None, None, Some(9)][dice.below(3)],
         device_pages,
         host_pages: device_pages + dice.below(150),
+        window_pages: [None, Some(device_pages / 2)][dice.below(2)],
         policy,
     };
     let disk = Disk::new(dice.clone(), faults);

@@ -180,22 +180,24 @@ impl State {
     ) -> Option<HostReservation> {
         self.tier.as_ref().filter(|tier| tier.storage)?;
         let limit = limit.min(tokens.len() / self.tree.page_tokens);
-        let (node, _, first) = self.full_end(namespace, tokens, limit);
-        if first == limit {
+        let (node, _, have) = self.full_end(namespace, tokens, limit);
+        if have == limit && self.first_gap(node, have, limit) == limit {
             return None;
         }
         // What it continues stays.
-        let nodes = if first == 0 { Vec::new() } else { vec![node] };
+        let nodes = if have == 0 { Vec::new() } else { vec![node] };
         nodes.iter().for_each(|node| self.lock_host_path(*node));
-        let limit = self.reservable(first, limit);
-        let starts = self.pools.iter().map(|pool| {
-            let window = pool.windows.as_ref().map_or(usize::MAX, |windows| windows.pages);
-            first.max(limit.saturating_sub(window))
+        let all = self.reservable(have, limit);
+        let mut room = all > have || have == limit;
+        let limit = all;
+        let first = self.first_gap(node, have, limit);
+        let starts = self.pools.iter().map(|pool| match &pool.windows {
+            Some(windows) => first.max(limit.saturating_sub(windows.pages)),
+            None => have,
         });
         let starts: Vec<_> = starts.collect();
         let needs: Vec<_> = starts.iter().map(|start| limit - start.min(&limit)).collect();
         let tier = self.tier.as_mut().expect("checked above");
-        let mut room = first < limit;
         for (host, need) in tier.pools.iter_mut().zip(&needs) {
             if host.room() < *need {
                 host.pages.alloc_failures += 1;
@@ -216,7 +218,29 @@ impl State {
         let id = tier.id();
         tier.reservations.push(Held { id, nodes });
         let tokens = tokens[..limit * self.tree.page_tokens].to_vec();
-        Some(HostReservation { id, first, pages, namespace: namespace.clone(), tokens })
+        Some(HostReservation { id, first, pages, have, namespace: namespace.clone(), tokens })
+    }
+
+    /// Of the first `have` pages, which end in `node`, the first one whose part in a pool with a
+    /// window a match at page `limit` needs and that is on no tier; `have` where there is none.
+    fn first_gap(&self, node: NodeId, have: usize, limit: usize) -> usize {
+        let mut first = have;
+        for (pool, windows) in self.pools.iter().enumerate() {
+            let Some(windows) = &windows.windows else { continue };
+            let mut node = node;
+            for depth in (limit.saturating_sub(windows.pages)..have).rev() {
+                while self.tree.nodes[node].depth > depth {
+                    node = self.tree.nodes[node].parent;
+                }
+                let found = &self.tree.nodes[node];
+                let index = depth - found.depth;
+                let on_device = found.pages[index * self.tree.pools + pool] != NO_PAGE;
+                if !on_device && !self.on_host(node, index, pool) {
+                    first = first.min(depth);
+                }
+            }
+        }
+        first
     }
 
     /// How far pages behind the first `first` ones find room. With a window all do or none: a
@@ -241,7 +265,8 @@ impl State {
     }
 
     pub(crate) fn commit_host(&mut self, reservation: HostReservation, pages: usize) -> usize {
-        let HostReservation { id, first, pages: ids, namespace, tokens } = reservation;
+        let HostReservation { id, first, pages: ids, have: before, namespace, tokens } =
+            reservation;
         let reserved = self.tier.as_mut().map(|tier| &mut tier.reservations);
         let place = reserved.as_ref().and_then(|all| all.iter().position(|held| held.id == id));
         let (Some(reserved), Some(place)) = (reserved, place) else {
@@ -253,7 +278,8 @@ impl State {
         let tokens = &tokens[..end * self.tree.page_tokens];
         let (node, taken, have) = self.full_end(&namespace, tokens, end);
         let mut entered = 0;
-        if pages > 0 && have >= first {
+        // Those that were there before have no other pages here.
+        if pages > 0 && have >= before.min(end) {
             for (depth, page) in (first..have).zip(&ids) {
                 self.enter_windows(node, depth, page);
             }

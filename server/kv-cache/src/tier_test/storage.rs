@@ -165,6 +165,34 @@ fn pages_that_come_from_a_store_are_found_as_far_as_they_fit() {
 }
 
 #[test]
+fn a_page_that_lacks_its_window_alone_gets_it_from_a_store() {
+    let set = pair([20, 6], [60, 6], WritePolicy::WriteThrough);
+    for other in 1..9 {
+        release(&set);
+        run(&set, other, 2);
+    }
+    release(&set);
+    assert_eq!(found(&set, &text(1, 2)), (0, 0), "its window has left both tiers");
+    let reservation = set.reserve_host(&SHARED, &prompt(1, 2), 2).expect("room");
+    assert_eq!((reservation.first, reservation.pages.len()), (1, 1));
+    assert_eq!(reservation.pages[0].iter().map(|(pool, _)| pool.0).collect::<Vec<_>>(), [1]);
+    assert_eq!(set.commit_host(reservation, 1), 0, "no page is new");
+    assert_eq!(found(&set, &text(1, 2)), (4, 4));
+    assert_eq!(set.reserve_host(&SHARED, &prompt(1, 2), 2), None, "nothing is missing");
+    // The page goes while its window part comes: that is of no use then.
+    let reservation = set.reserve_host(&SHARED, &prompt(2, 2), 2).expect("room");
+    set.flush();
+    let have = set.reserve_host(&SHARED, &prompt(2, 2), 2).map(|other| {
+        let first = other.first;
+        set.commit_host(other, 0);
+        first
+    });
+    assert_eq!((set.commit_host(reservation, 1), have), (0, Some(0)));
+    set.flush();
+    assert_eq!((used(&set), found(&set, &text(2, 2))), ([0, 0], (0, 0)));
+}
+
+#[test]
 fn the_tier_grows_at_once_and_shrinks_as_far_as_what_is_held_allows() {
     let set = pair([4, 4], [4, 12], WritePolicy::WriteThrough);
     assert_eq!(set.set_host_pages(KV, 16), Some(16));

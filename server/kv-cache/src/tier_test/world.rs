@@ -96,6 +96,8 @@ pub(super) struct Seen {
     pub(super) urgent: usize,
     pub(super) runs: usize,
     pub(super) entered: usize,
+    /// Reservations for pages that lack a window alone.
+    pub(super) window_alone: usize,
 }
 
 pub(super) fn namespace(salt: u8) -> Namespace {
@@ -299,6 +301,8 @@ impl World {
         let Some(reservation) = found else { return Ok(()) };
         let pages = reservation.first + reservation.pages.len();
         prop_assert!(!reservation.pages.is_empty() && pages <= limit);
+        let lacks_all = |page: &Vec<(PoolId, PageId)>| page.iter().any(|(pool, _)| pool.0 == 0);
+        self.seen.window_alone += usize::from(!reservation.pages.iter().any(lacks_all));
         for (pool, copy) in reservation.pages.iter().flatten() {
             self.host.remove(&(pool.0, *copy));
         }

@@ -7,6 +7,7 @@ mod sglang;
 mod shape;
 mod table;
 pub(crate) mod tier;
+mod ways;
 
 use std::fmt::Write;
 
@@ -14,6 +15,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use types::Bytes;
 
+use self::ways::{Way, Words};
 use crate::app;
 use crate::cli::{ByteSize, Format, NumaChoice, PlanArgs, Ratio, Span, Switch};
 use crate::config::{self, Finding, Findings, Resolved, StorePlan, ports};
@@ -45,9 +47,11 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
         }
         Err(findings) => (None, findings),
     };
+    let elsewhere = args.assume.assume_device_tokens.is_some();
+    let ways = side_by_side(elsewhere, resolved.as_ref(), &findings);
     let report = match args.format {
-        Format::Text => text(resolved.as_ref(), &findings),
-        Format::Json => json(resolved.as_ref(), &findings).to_string(),
+        Format::Text => text(resolved.as_ref(), &findings, &ways),
+        Format::Json => json(resolved.as_ref(), &findings, &ways).to_string(),
     };
     match out::line(&report) {
         Ok(()) => findings.exit(),
@@ -169,13 +173,32 @@ fn spelled(choice: impl ValueEnum) -> String {
     choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-fn text(resolved: Option<&Resolved>, findings: &Findings) -> String {
+/// Ways to a larger cache where a host tier is asked for, whether there is room for that or not.
+/// `elsewhere`: whether the device has memory of its own.
+fn side_by_side(elsewhere: bool, resolved: Option<&Resolved>, findings: &Findings) -> Vec<Way> {
+    let planned = resolved
+        .and_then(|resolved| Some((resolved.tier.as_ref()?, &resolved.hierarchy.as_ref()?.plan)));
+    let Some((input, plan)) = planned.or_else(|| findings.planned()) else { return Vec::new() };
+    let words = Words {
+        pool: if elsewhere { "--assume-device-tokens" } else { "--kv-pool-bytes" },
+        nodes: "--hicache-numa auto",
+        shared: !elsewhere,
+        device_bytes: &ways::pool_bytes,
+    };
+    ways::ways(input, plan, &words)
+}
+
+fn text(resolved: Option<&Resolved>, findings: &Findings, ways: &[Way]) -> String {
     let mut page = String::new();
     if let Some(resolved) = resolved {
         tables(resolved, &mut page).expect("writing to a string cannot fail");
     }
     if let Some(tier) = findings.tier() {
         page.push_str(&tier::text(tier));
+        page.push('\n');
+    }
+    if !ways.is_empty() {
+        page.push_str(&ways::text(ways));
         page.push('\n');
     }
     for finding in findings.iter() {
@@ -238,7 +261,7 @@ fn tables(resolved: &Resolved, page: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn json(resolved: Option<&Resolved>, findings: &Findings) -> Value {
+fn json(resolved: Option<&Resolved>, findings: &Findings, ways: &[Way]) -> Value {
     let settled = resolved.map(|resolved| {
         let values: serde_json::Map<String, Value> = values(resolved)
             .into_iter()
@@ -272,7 +295,7 @@ fn json(resolved: Option<&Resolved>, findings: &Findings) -> Value {
     });
     let found: Vec<Value> = findings.iter().map(finding_json).collect();
     json!({"valid": !findings.has_errors(), "resolved": settled, "findings": found,
-        "refused_host_tier": findings.tier().map(tier::json)})
+        "refused_host_tier": findings.tier().map(tier::json), "ways": ways::json(ways)})
 }
 
 fn finding_json(finding: &Finding) -> Value {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kv_cache::HostTierPlan;
+use kv_cache::{HostTierPlan, PlanInput};
 
 use crate::exit::Exit;
 
@@ -80,6 +80,8 @@ pub struct Findings {
     list: Vec<Finding>,
     /// The host tier that does not fit, for those who print tables.
     tier: Option<Box<HostTierPlan>>,
+    /// What that was planned from, where no memory was touched yet.
+    input: Option<Box<PlanInput>>,
 }
 
 impl Findings {
@@ -103,6 +105,16 @@ impl Findings {
     /// Keeps the host tier that was found not to fit.
     pub fn refuse_tier(&mut self, plan: HostTierPlan) {
         self.tier = Some(Box::new(plan));
+    }
+
+    /// Keeps what the host tier that does not fit was planned from.
+    pub(super) fn planned_from(&mut self, input: PlanInput) {
+        self.input = Some(Box::new(input));
+    }
+
+    /// The host tier that does not fit, with what it was planned from.
+    pub(crate) fn planned(&self) -> Option<(&PlanInput, &HostTierPlan)> {
+        self.input.as_deref().zip(self.tier())
     }
 
     /// The host tier that does not fit, where that is what was found.
@@ -133,7 +145,7 @@ impl Findings {
 
 impl From<Finding> for Findings {
     fn from(finding: Finding) -> Self {
-        Self { list: vec![finding], tier: None }
+        Self { list: vec![finding], ..Self::default() }
     }
 }
 

@@ -217,7 +217,7 @@ pub(super) fn plan(
             return None;
         }
     };
-    judge(cache, &plan, findings);
+    judge(cache, &input, &plan, findings);
     if let Some(finding) = rounded_up(cache, &plan) {
         findings.add(finding);
     }

@@ -52,6 +52,45 @@ fn the_incident_is_answered_from_a_configuration_alone() {
     assert!(text.contains("largest that fits: 14.9"), "{text}");
 }
 
+/// Three ways from ratio 2 on the machine of the incident: 9,158,208 bytes a page and rank, of 835.
+pub(crate) fn incident_ways(ways: &Value, pool: &str, cost: &str) {
+    let ways = ways.as_array().expect("ways");
+    let names: Vec<&str> = ways.iter().filter_map(|way| way["way"].as_str()).collect();
+    assert_eq!(names, ["as it is", "larger ratio", "larger device pool", "relaxed membind"]);
+    let sums = |pages: u64| (Some(pages * 256), Some(4 * pages * 9_158_208), Some(true));
+    for (way, pages, change) in [
+        (&ways[0], 1_670, "ratio 2"),
+        // One node of 240 GB less 10 GiB holds ratio 7.49.
+        (&ways[1], 6_254, "--hicache-ratio 7.49"),
+        // Twice 835 and a quarter, rounded up.
+        (&ways[2], 2 * 1_044, pool),
+        // Two nodes hold twice as much.
+        (&ways[3], 12_516, "--hicache-ratio 14.99"),
+    ] {
+        let found =
+            (way["history_tokens"].as_u64(), way["host_bytes"].as_u64(), way["fits"].as_bool());
+        assert_eq!(found, sums(pages), "{way}");
+        assert!(way["change"].as_str().is_some_and(|text| text.contains(change)), "{way}");
+    }
+    assert!(ways[2]["cost"].as_str().is_some_and(|text| text.starts_with(cost)), "{}", ways[2]);
+}
+
+#[test]
+fn three_ways_to_more_cache_stand_where_a_tier_is_asked_for() {
+    let (code, _, json) = incident("--hicache-ratio 2 --hicache-numa 0 --format json");
+    assert_eq!(code, 0, "{json}");
+    // 209 pages of 19,643,968 bytes, which the state that is not mirrored is among.
+    incident_ways(&json["ways"], "--assume-device-tokens", "4.11 GB more on each device");
+    // They are what to do where what was asked for does not fit.
+    let (code, text, _) = incident("--hicache-ratio 20 --hicache-numa 0");
+    assert_eq!(code, 69);
+    for part in ["as it is", "does not fit", "largest ratio", "3204096", "--hicache-numa auto"] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    let (_, _, json) = plan("--model fake --port 0 --probe-port 0 --format json");
+    assert_eq!((&json["valid"], &json["ways"]), (&Value::Bool(true), &serde_json::json!([])));
+}
+
 #[test]
 fn a_size_per_rank_is_refused_with_the_ratio_that_it_would_be() {
     // What the operators of the incident asked for is more than the node has: what fits is said.

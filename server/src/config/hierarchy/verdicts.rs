@@ -102,7 +102,12 @@ pub(super) fn impossible(cache: &CacheSettings, input: &PlanInput, error: &PlanE
 }
 
 /// Whether there is room, and whether it is of use.
-pub(super) fn judge(cache: &CacheSettings, plan: &HostTierPlan, findings: &mut Findings) {
+pub(super) fn judge(
+    cache: &CacheSettings,
+    input: &PlanInput,
+    plan: &HostTierPlan,
+    findings: &mut Findings,
+) {
     let (flag, value) = wanted(cache);
     if plan.pools.iter().all(|pool| pool.host_pages <= pool.device_pages) {
         findings.add(Finding {
@@ -121,6 +126,7 @@ pub(super) fn judge(cache: &CacheSettings, plan: &HostTierPlan, findings: &mut F
         return;
     }
     findings.refuse_tier(plan.clone());
+    findings.planned_from(input.clone());
     let short: Vec<String> = plan
         .shortages
         .iter()

@@ -234,8 +234,8 @@ fn pool(
     PoolSpec { name, page_tokens, window, parts: vec![part] }
 }
 
-/// What ranks share out, as [`TpLimits::of`] has it for models whose weights are there. Of the fields
-/// of which each rank needs one, those that the file has.
+/// What ranks share out, as [`TpLimits::of`] has it for models whose weights are there. Of the
+/// fields of which each rank needs one, those that the file has.
 fn tp_limits(
     fields: &Map<String, Value>,
     attention: &Attention,

@@ -112,6 +112,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Wakes whoever asks for progress.
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
+/// Wakes when it is dropped.
+struct Waking(Wake);
+
+impl Drop for Waking {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// Says, when it is dropped, that the thread has ended, well or not.
 struct Ending {
     ended: Arc<AtomicBool>,
@@ -353,12 +362,21 @@ impl Worker {
                 }
                 Order::Look { pages, tail, shared } => {
                     let worker = Arc::clone(&self);
-                    readings.spawn(async move { worker.look(&pages, tail, &shared).await });
+                    readings.spawn(async move {
+                        let _waking = Waking(Arc::clone(&worker.progress));
+                        // Gone before that, also by a panic: the reading has ended then.
+                        let shared = shared;
+                        worker.look(&pages, tail, &shared).await;
+                    });
                 }
                 Order::Fetch { pages, places, shared } => {
                     let worker = Arc::clone(&self);
                     let pages = placed(&pages, places, page_tokens);
-                    readings.spawn(async move { worker.fetch(pages, &shared).await });
+                    readings.spawn(async move {
+                        let _waking = Waking(Arc::clone(&worker.progress));
+                        let shared = shared;
+                        worker.fetch(pages, &shared).await;
+                    });
                 }
                 Order::Close { limit, done } => {
                     self.store.close(limit).await;
@@ -401,7 +419,6 @@ impl Worker {
             }
         }
         lock(shared).ended = true;
-        (self.progress)();
     }
 
     /// Reads pages in order until one is missing or the other side stopped.
@@ -429,7 +446,6 @@ impl Worker {
             read.abort();
         }
         lock(shared).ended = true;
-        (self.progress)();
     }
 
     /// Copies a page into host memory; false where the other side stopped, or the object lacks a

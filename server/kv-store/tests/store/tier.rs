@@ -260,6 +260,15 @@ fn a_window_part_that_comes_later_is_there_after_a_restart() {
 }
 
 #[test]
+fn a_reading_that_panics_has_ended_and_wakes() {
+    let rig = rig(place(&Arc::default()));
+    rig.keep(2);
+    // There is no such host page.
+    assert_eq!(rig.all(prefix(2, HOST_PAGES as u32)), 0);
+    assert_eq!(rig.look(9, 0, 0), 2, "the thread goes on");
+}
+
+#[test]
 fn backups_end_with_the_thread() {
     let rig = rig(place(&Arc::default()));
     let (go, hold) = sync_channel::<()>(0);

@@ -58,8 +58,8 @@ impl PoolSet {
     }
 
     /// Room for the pages of `tokens` behind the longest prefix that is on either tier in the pools
-    /// without a window, up to `limit` pages in all. `None` where nothing is missing up to there, no
-    /// room, or no [`HostTier::storage`](crate::HostTier::storage).
+    /// without a window, up to `limit` pages in all. `None` where nothing is missing up to there,
+    /// no room, or no [`HostTier::storage`](crate::HostTier::storage).
     ///
     /// Pools with a window get pages for the last pages before the reservation's end alone: those
     /// that a match there needs. So whoever asks chooses `limit` where the store has them. Where

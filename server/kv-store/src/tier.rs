@@ -217,8 +217,8 @@ impl StorageTier {
     }
 
     /// Queues pages to be kept, each with the parts of the pools it has a place in. Their host
-    /// pages must not change until [`Self::backups_done`] has given `id`. Pages the store has no room for
-    /// are dropped there, and counted.
+    /// pages must not change until [`Self::backups_done`] has given `id`. Pages the store has no
+    /// room for are dropped there, and counted.
     ///
     /// # Errors
     /// The queue is full, or the thread has ended; `id` will not come.

@@ -3,11 +3,11 @@
 //! device one page more, and sizes below the longest prompt are left out.
 //!
 //! With a window pool the order in which things are given up counts, and the lists have one of
-//! their own: they are trimmed after each request, the window's first. So here every pool gets room for a
-//! whole request more, and is trimmed in that order. Without it a request makes room as it goes: it
-//! gives up pages of the pool without a window first, and the window pages that go with those leave
-//! room for others; and what it computes again, it holds twice for a while. So a real cache differs
-//! a little, mostly for the better.
+//! their own: they are trimmed after each request, the window's first. So here every pool gets room
+//! for a whole request more, and is trimmed in that order. Without it a request makes room as it
+//! goes: it gives up pages of the pool without a window first, and the window pages that go with
+//! those leave room for others; and what it computes again, it holds twice for a while. So a real
+//! cache differs a little, mostly for the better.
 
 use types::{Bytes, Pages, TokenId};
 

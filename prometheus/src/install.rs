@@ -302,4 +302,9 @@ impl HistogramHandle {
     pub fn record_duration(&self, value: Duration) {
         self.0.record(value.as_secs_f64());
     }
+
+    /// Records a duration, in seconds, so many times.
+    pub fn record_durations(&self, value: Duration, count: u64) {
+        self.0.record_many(value.as_secs_f64(), usize::try_from(count).unwrap_or(usize::MAX));
+    }
 }

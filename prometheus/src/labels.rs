@@ -257,6 +257,13 @@ closed! {
         /// Memory of the host.
         Host = "host",
     }
+    /// What ended the time that cached pages lay unused.
+    PageEvent: "event" {
+        /// They were given up for room.
+        Evicted = "evicted",
+        /// A request took them.
+        Reused = "reused",
+    }
     /// Which way pages are copied between the tiers.
     CopyDirection: "direction" {
         /// From the host to the device.

@@ -142,6 +142,10 @@ catalog! {
         "sightline_kv_pool_evicted_slots_total";
     /// Slots reused by a prefix hit.
     KV_POOL_HIT_SLOTS: Counter<(Tier, Pool)> = "sightline_kv_pool_hit_slots_total";
+    /// How long pages of a pool of page ids had lain unused when they were given up or used again,
+    /// each page counted by itself.
+    KV_PAGE_AGE: Histogram<(Tier, Pool, PageEvent)> =
+        "sightline_kv_page_age_seconds", buckets buckets::AGE;
     /// Allocations that found no room.
     KV_POOL_ALLOC_FAILURES: Counter<(Tier, Pool)> = "sightline_kv_pool_alloc_failures_total";
     /// Prompt tokens looked up in the prefix index.

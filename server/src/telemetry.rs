@@ -4,6 +4,7 @@
 //! for requests as HTTP sees them, [`requests`] for admission, [`curve`] for the estimate of hit
 //! ratios, [`host`] and [`store`] for the tiers behind the device. Nothing else touches a handle.
 
+mod ages;
 pub mod curve;
 pub mod gauges;
 mod host;

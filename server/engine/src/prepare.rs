@@ -87,7 +87,7 @@ pub fn prepare(
             let queue = queue(config.max_running);
             Some(Box::new(CopyEngine::new(devices, host, queue)))
         }
-        (Some(_), None, true) => Some(Box::new(NoBytes::default())),
+        (Some(_), None, true) => Some(Box::new(NoBytes::new(runner.mover()))),
         (Some(_), None, false) => {
             return Err(PrepareError::Host("a host tier is configured and has no memory"));
         }

@@ -4,12 +4,18 @@
 //! scheduler that mixes up pages gets other tokens or an error. It computes no attention and has
 //! no weights.
 
+mod cells;
+
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use types::{PoolId, TokenId};
 
-use crate::runner::{Batch, Logits, ModelRunner, ModelSpec, PartSpec, PoolSpec, RunError, Slice};
+use self::cells::{Cell, Cells};
+use crate::runner::{
+    Batch, Logits, ModelRunner, ModelSpec, PageMover, PartSpec, PoolSpec, RunError, Slice,
+};
 
 /// How many of the last tokens decide the next one.
 const TAIL: usize = 4;
@@ -104,20 +110,13 @@ impl FakeTiming {
     }
 }
 
-/// A fed token, stored with its position so that a page used by two requests shows.
-#[derive(Debug, Clone, Copy)]
-struct Cell {
-    token: TokenId,
-    position: usize,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct FakeRunner {
     options: FakeOptions,
     spec: ModelSpec,
-    /// The slots of each pool.
-    cells: Vec<Vec<Option<Cell>>>,
+    /// What the slots of each pool hold.
+    cells: Arc<Cells>,
     /// The pages of each pool.
     pages: Vec<usize>,
     steps: u64,
@@ -153,7 +152,8 @@ impl FakeRunner {
             weight_bytes: 0,
             kernels: Vec::new(),
         };
-        Self { options, spec, cells: Vec::new(), pages: Vec::new(), steps: 0 }
+        let cells = Arc::new(Cells::new(options.page_tokens));
+        Self { options, spec, cells, pages: Vec::new(), steps: 0 }
     }
 
     /// How many steps were executed, failed ones included.
@@ -197,20 +197,20 @@ impl FakeRunner {
         pool: usize,
         position: usize,
     ) -> Result<TokenId, RunError> {
-        let stored = self.cells[pool][self.slot(batch, slice, pool, position)];
+        let stored = self.cells.get(pool, self.slot(batch, slice, pool, position));
         stored.filter(|cell| cell.position == position).map(|cell| cell.token).ok_or_else(|| {
             let page = batch.pages(slice, id(pool)).page_of(position, self.options.page_tokens);
             RunError::BadBatch(format!("page {page} does not hold position {position}"))
         })
     }
 
-    fn store(&mut self, batch: &Batch, slice: usize) {
+    fn store(&self, batch: &Batch, slice: usize) {
         let part = &batch.slices[slice];
         let tokens = &batch.tokens[part.first..part.first + part.len];
-        for pool in 0..self.cells.len() {
+        for pool in 0..self.pages.len() {
             for (position, &token) in (part.start..).zip(tokens) {
                 let slot = self.slot(batch, slice, pool, position);
-                self.cells[pool][slot] = Some(Cell { token, position });
+                self.cells.set(pool, slot, Cell { token, position });
             }
         }
     }
@@ -267,13 +267,12 @@ impl ModelRunner for FakeRunner {
     fn allocate(&mut self, pages: &[usize]) -> Result<(), RunError> {
         assert_eq!(pages.len(), self.spec.pools.len(), "a number of pages per pool");
         self.pages = pages.to_vec();
-        let page_tokens = self.options.page_tokens;
-        self.cells = pages.iter().map(|pages| vec![None; pages * page_tokens]).collect();
+        self.cells.allocate(pages);
         Ok(())
     }
 
     fn execute(&mut self, batch: &Batch, logits: &mut Logits) -> Result<(), RunError> {
-        if self.cells.is_empty() {
+        if self.pages.is_empty() {
             return Err(RunError::NotAllocated);
         }
         let step = self.steps;
@@ -312,6 +311,11 @@ impl ModelRunner for FakeRunner {
 
     fn modelled_time(&self, batch: &Batch) -> Option<Duration> {
         Some(self.options.timing.of(batch))
+    }
+
+    fn mover(&self) -> Option<Arc<dyn PageMover>> {
+        let cells: Arc<dyn PageMover> = Arc::<Cells>::clone(&self.cells);
+        Some(cells)
     }
 }
 

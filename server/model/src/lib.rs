@@ -26,7 +26,8 @@ pub use load::{
     TokenizerSource, TpError, TpLimits, inspect, load, page_multiple, pools_of, read_config,
 };
 pub use runner::{
-    Batch, KernelUse, Logits, ModelRunner, ModelSpec, PageList, PartSpec, PoolSpec, RunError, Slice,
+    Batch, KernelUse, Logits, ModelRunner, ModelSpec, PageList, PageMover, PartSpec, PoolSpec,
+    RunError, Slice,
 };
 pub use sampler::{
     Constraint, ConstraintError, Sampled, Sampler, SamplingParams, Scorer, TokenMask,

@@ -339,6 +339,12 @@ pub trait ModelRunner: Send {
         &[]
     }
 
+    /// Who moves what pages hold between the tiers, where there are no [memories](Self::memories).
+    /// `None` where there is nothing to move.
+    fn mover(&self) -> Option<Arc<dyn PageMover>> {
+        None
+    }
+
     /// Runs the batch: writes each token's K/V rows into its slice's pages and leaves the rows of
     /// logits that are wanted, slice after slice, in the order of their tokens. Waits at
     /// [`Batch::loads`] before it reads the rows of a layer. Reads no row outside a pool's window;
@@ -358,6 +364,15 @@ pub trait ModelRunner: Send {
     fn modelled_time(&self, _batch: &Batch) -> Option<Duration> {
         None
     }
+}
+
+/// Moves what pages hold between the tiers, for runners that pretend to have memory.
+pub trait PageMover: Send + Sync {
+    /// The host page holds what the device page does.
+    fn back_up(&self, pool: PoolId, device: PageId, host: PageId);
+
+    /// The device page holds what the host page does.
+    fn load(&self, pool: PoolId, device: PageId, host: PageId);
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, Start
     let admission = AdmissionController::new(resolved.limits, rate);
     let [ttft, itl, e2e] = resolved.objectives();
     let objectives = Objectives { ttft, itl, e2e };
-    let observer = Box::new(EngineObserver::new(&api.registry, objectives, resolved.tp_size));
+    let observer = Box::new(EngineObserver::new(&api.registry, objectives, &resolved));
     let (engine, thread) = prepared
         .spawn(Arc::clone(&admission), observer, api.clock)
         .map_err(|error| StartError::Engine(error.to_string()))?;

@@ -13,8 +13,10 @@ use metric_catalog::install::{CounterHandle, HistogramHandle, Registry, TimeHand
 use metric_catalog::labels::{self, Slo, SloResult};
 use metric_catalog::server as catalog;
 
+use super::ages::AgeHandles;
 use super::all;
 use super::requests::RequestMetrics;
+use crate::config::Resolved;
 
 /// What finished requests are judged against; zero means that nothing is late.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +54,7 @@ pub struct EngineObserver {
     recomputed: CounterHandle,
     copy_waits: Vec<TimeHandle>,
     held: CounterHandle,
+    ages: AgeHandles,
     generated: CounterHandle,
     ttft: Vec<HistogramHandle>,
     ttft_phases: Vec<HistogramHandle>,
@@ -68,9 +71,10 @@ pub struct EngineObserver {
 }
 
 impl EngineObserver {
-    /// Handles in `registry` for an engine of `ranks`; also sets the gauges of the objectives.
+    /// Handles in `registry` for an engine with these settings; also sets the gauges of the
+    /// objectives.
     #[must_use]
-    pub fn new(registry: &Registry, objectives: Objectives, ranks: usize) -> Self {
+    pub fn new(registry: &Registry, objectives: Objectives, resolved: &Resolved) -> Self {
         let Objectives { ttft, itl, e2e } = objectives;
         for (slo, objective) in [(Slo::Ttft, ttft), (Slo::Itl, itl), (Slo::E2e, e2e)] {
             registry.gauge(catalog::SLO_OBJECTIVE, (slo,)).set_duration(objective);
@@ -83,7 +87,7 @@ impl EngineObserver {
             duration: registry.histogram(catalog::SCHEDULER_ITERATION_DURATION, (*phase,)),
             requests: registry.histogram(catalog::BATCH_REQUESTS, (*phase,)),
             tokens: registry.histogram(catalog::BATCH_TOKENS, (*phase,)),
-            busy: (0..ranks).map(|rank| busy(*phase, rank)).collect(),
+            busy: (0..resolved.tp_size).map(|rank| busy(*phase, rank)).collect(),
         };
         Self {
             objectives,
@@ -96,6 +100,7 @@ impl EngineObserver {
             prompt_tokens: all(|source| registry.counter(catalog::PROMPT_TOKENS, (source,))),
             copy_waits: all(|cause| registry.time(catalog::HICACHE_WAIT_SECONDS, (cause,))),
             held: registry.counter(catalog::HICACHE_HELD_REQUESTS, ()),
+            ages: AgeHandles::new(registry, resolved),
             recomputed: registry.counter(catalog::RECOMPUTED_TOKENS, ()),
             generated: registry.counter(catalog::GENERATION_TOKENS, ()),
             ttft: all(|stream| registry.histogram(catalog::TIME_TO_FIRST_TOKEN, (stream,))),
@@ -147,6 +152,7 @@ impl EngineObserver {
         self.copy_waits[labels::CopyWait::Loads.index()].add(waits.loads);
         self.copy_waits[labels::CopyWait::Urgent.index()].add(waits.urgent_time);
         self.held.add(waits.held);
+        self.ages.record(stats.ages);
         self.recomputed.add(stats.recomputed_tokens);
         self.generated.add(stats.generated_tokens);
     }

@@ -322,10 +322,11 @@ fn step() -> StepStats<'static> {
 
 /// The page after these steps.
 fn observed(steps: &[StepStats<'_>]) -> String {
-    let registry = registry(&resolved(""));
+    let resolved = Resolved { tp_size: 2, ..resolved("") };
+    let registry = registry(&resolved);
     let second = Duration::from_secs(1);
     let objectives = Objectives { ttft: second, itl: second, e2e: second };
-    let mut observer = EngineObserver::new(&registry, objectives, 2);
+    let mut observer = EngineObserver::new(&registry, objectives, &resolved);
     steps.iter().for_each(|step| observer.on_step(step));
     registry.render()
 }

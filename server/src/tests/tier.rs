@@ -45,12 +45,25 @@ const DEEPSEEK: Talk = Talk {
     more: 260,
 };
 
+/// Pretends to have bytes; what its pages hold is moved all the same.
+const FAKE: Talk =
+    Talk { model: "fake:step=0ms", device: "--kv-pool-bytes 440KiB --max-context 400", ..LLAMA };
+
+/// The same with a second pool, whose window is 20 tokens.
+const FAKE_WINDOW: Talk = Talk {
+    model: "fake:step=0ms,window=20",
+    device: "--kv-pool-bytes 560KiB --max-context 400",
+    ..LLAMA
+};
+
 impl Talk {
     fn flags(self, more: &str) -> String {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
         let Self { model, device, .. } = self;
         let base = "--prefill-chunk 64 --max-running-requests 4 --threads 1";
-        format!("--model {} {device} {base} {more}", models.join(model).display())
+        let folder = models.join(model).display().to_string();
+        let model = if model.starts_with("fake") { model } else { &folder };
+        format!("--model {model} {device} {base} {more}")
     }
 
     /// All turns of all conversations, one request at a time, each asked `times` times. Every turn
@@ -112,7 +125,7 @@ fn host_hits(rig: &Rig) -> u64 {
 
 #[tokio::test]
 async fn answers_are_the_same_and_pages_come_back_from_the_host() {
-    for talk in [LLAMA, GEMMA, DEEPSEEK] {
+    for talk in [LLAMA, GEMMA, DEEPSEEK, FAKE, FAKE_WINDOW] {
         talk.check("--hicache-ratio 4", 1).await;
     }
 }
@@ -122,7 +135,7 @@ async fn every_policy_serves() {
     // What is used once is not kept by the first of them.
     for (policy, times) in [("write_through_selective", 2), ("write_back", 1)] {
         let flags = format!("--hicache-ratio 4 --hicache-write-policy {policy}");
-        for talk in [LLAMA, GEMMA] {
+        for talk in [LLAMA, GEMMA, DEEPSEEK, FAKE, FAKE_WINDOW] {
             talk.check(&flags, times).await;
         }
     }

@@ -4,15 +4,15 @@ use super::NOW;
 use crate::build::{line, time_series};
 use crate::ir::{Color, Line, Section, Stack};
 use metric_catalog::def::{Label, Unit};
-use metric_catalog::labels::{EvictReason, Instance, Pool, SlotState, Tier};
-use metric_catalog::promql::{Selection, rate, recorded, sum};
+use metric_catalog::labels::{EvictReason, Instance, PageEvent, Pool, SlotState, Tier};
+use metric_catalog::promql::{Selection, quantile, rate, recorded, sum};
 use metric_catalog::{server, slo};
 
 /// Legend of a series for each pool of a process.
 const POOL: &str = "{{pool}} {{instance}}";
 
 pub(super) fn section() -> Section {
-    crate::build::section("pools", "Host pools", vec![fill(), churn()])
+    crate::build::section("pools", "Host pools", vec![fill(), churn(), ages()])
 }
 
 fn fill() -> Line {
@@ -74,6 +74,32 @@ fn churn() -> Line {
                     "{{reason}} {{pool}} {{instance}}",
                 )
                 .into(),
+        ],
+    )
+}
+
+fn ages() -> Line {
+    let panel = |tier: Tier, id: &'static str, title: &'static str| {
+        let age = |event: PageEvent| {
+            quantile(0.5, server::KV_PAGE_AGE.is(tier).is(event), NOW).by((Pool::KEY,))
+        };
+        time_series(id)
+            .title(title)
+            .describe(
+                "Median time that a page had lain unused when it was given up, beside that of \
+                 pages that were used again. Given up sooner than others are used again: a larger \
+                 tier would have kept what comes back. Given up much later: the tier is large \
+                 enough for this traffic.",
+            )
+            .unit(Unit::Seconds)
+            .query(age(PageEvent::Evicted), "given up {{pool}}")
+            .query(age(PageEvent::Reused), "used again {{pool}}")
+    };
+    line(
+        8,
+        vec![
+            panel(Tier::Device, "device-age", "Age of pages: device").into(),
+            panel(Tier::Host, "host-age", "Age of pages: host").into(),
         ],
     )
 }

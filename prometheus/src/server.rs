@@ -188,11 +188,11 @@ catalog! {
 
     // ---- store behind the host tier ----
 
-    /// Pages read from the store, or not; result is hit, absent, timeout, error, truncated, corrupt,
-    /// foreign, model, layout or collision.
+    /// Pages read from the store, or not; result is hit, absent, timeout, error, truncated,
+    /// corrupt, foreign, model, layout or collision.
     KV_STORE_READS: Counter<(StoreRead,)> = "sightline_kv_store_reads_total";
-    /// Pages written to the store, or not; result is written, present, queue_full, no_room, timeout,
-    /// error, closed or busy.
+    /// Pages written to the store, or not; result is written, present, queue_full, no_room,
+    /// timeout, error, closed or busy.
     KV_STORE_WRITES: Counter<(StoreWrite,)> = "sightline_kv_store_writes_total";
     /// Bytes of objects read and written; operation is read or write.
     KV_STORE_TRANSFER_BYTES: Counter<(StoreOperation,)> =

@@ -13,8 +13,6 @@ pub mod observe;
 mod pools;
 pub mod requests;
 mod store;
-#[cfg(test)]
-mod tests;
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -93,3 +91,6 @@ pub async fn canary(registry: Registry, clock: Clock, stop: CancellationToken) {
         delay.record_duration(clock.now().since(asleep).saturating_sub(CANARY_PERIOD));
     }
 }
+
+#[cfg(test)]
+mod tests;

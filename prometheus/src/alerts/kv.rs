@@ -113,8 +113,8 @@ fn host() -> Vec<Alert> {
             severity: Severity::Warning,
             layer: None,
             root_cause: false,
-            summary: "{{ $value | humanizePercentage }} of the host cache of {{ $labels.instance }} \
-                      sits on the wrong NUMA node",
+            summary: "{{ $value | humanizePercentage }} of the host cache of \
+                      {{ $labels.instance }} sits on the wrong NUMA node",
             runbook: "numa",
             panel: hicache("numa-off-node"),
             threshold: Some(slo::HOST_OFF_NODE_RATIO),

@@ -22,7 +22,7 @@ struct Tiers {
     host: HashMap<PageId, Vec<Option<Cell>>>,
 }
 
-/// The cells of all pools. The runner and whoever moves pages share them, on one thread in practice.
+/// The cells of all pools, shared by the runner and whoever moves pages; one thread in practice.
 #[derive(Debug)]
 pub(super) struct Cells {
     page_tokens: usize,

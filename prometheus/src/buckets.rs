@@ -49,6 +49,11 @@ pub const HTTP: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 ];
 
+/// One copy between the tiers: from a page of a small model (0.1 ms) to a long prefix of a large
+/// one (10 s).
+pub const XFER: &[f64] =
+    &[0.0001, 0.0003, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+
 /// How long cached pages lie unused: from the next turn of an agent (0.1 s) to a day.
 pub const AGE: &[f64] = &[
     0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0,

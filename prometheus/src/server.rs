@@ -172,6 +172,9 @@ catalog! {
     /// bandwidth.
     HICACHE_TRANSFER_BUSY_SECONDS: TimeCounter<(CopyDirection, TpRank)> =
         "sightline_hicache_transfer_busy_seconds_total";
+    /// Time that one copy of any number of pages took, without its time in the queue.
+    HICACHE_TRANSFER_DURATION: Histogram<(CopyDirection,)> =
+        "sightline_hicache_transfer_duration_seconds", buckets buckets::XFER;
     /// Pages that got no copy; reason is no_host_room or queue_full.
     HICACHE_TRANSFER_FAILURES: Counter<(CopyDirection, Pool, CopyFailure)> =
         "sightline_hicache_transfer_failures_total";

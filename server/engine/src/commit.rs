@@ -12,8 +12,8 @@ use crate::output::{Abort, Outcome, RequestEnd, RequestError, Sink, Stage, Token
 use crate::request::{SinkPanicked, ask};
 use crate::scheduler::Row;
 use crate::stats::{
-    CopyWaits, EngineState, FirstToken, LoopStage, QueueExit, RetractedSnapshot, StepPhase,
-    StepStats,
+    CopyTime, CopyWaits, EngineState, FirstToken, LoopStage, QueueExit, RetractedSnapshot,
+    StepPhase, StepStats,
 };
 use crate::step::{Core, Life};
 use crate::storage::StorageTier;
@@ -26,6 +26,7 @@ pub(crate) struct Report {
     pub(crate) generated_tokens: u64,
     pub(crate) copy_waits: CopyWaits,
     pub(crate) ages: Vec<Age>,
+    pub(crate) copies: Vec<CopyTime>,
     pub(crate) first_tokens: Vec<FirstToken>,
     pub(crate) inter_token: Vec<Duration>,
     pub(crate) queue_exits: Vec<QueueExit>,
@@ -40,6 +41,7 @@ impl Report {
         self.generated_tokens = 0;
         self.copy_waits = CopyWaits::default();
         self.ages.clear();
+        self.copies.clear();
         self.first_tokens.clear();
         self.inter_token.clear();
         self.queue_exits.clear();
@@ -178,6 +180,9 @@ impl Core {
         let ran = phase != StepPhase::Idle;
         let stages = self.clock.report();
         self.scheduler.pools.take_ages(&mut self.report.ages);
+        if let Some(host) = &mut self.host {
+            host.take_made(&mut self.report.copies);
+        }
         self.observer.on_step(&StepStats {
             now,
             phase,
@@ -198,6 +203,7 @@ impl Core {
             inter_token: &self.report.inter_token,
             queue_exits: &self.report.queue_exits,
             ages: &self.report.ages,
+            copies: &self.report.copies,
             stages: &stages,
         });
         self.publish(now);

@@ -13,7 +13,7 @@ use memory_pool::{CopyDone, CopyPage, CopyStats, CopyWaker, Full, LoadGate};
 use types::Time;
 
 use crate::copier::Copier;
-use crate::stats::CopyWaits;
+use crate::stats::{CopyTime, CopyWaits};
 use crate::time::TimeSource;
 
 /// Backups that may run at once; more are dropped, and their pages are backed up when they are
@@ -49,6 +49,8 @@ pub(crate) struct Host {
     told: u64,
     /// Waits since somebody last asked.
     waits: CopyWaits,
+    /// Copies that were made and not reported.
+    made: Vec<CopyTime>,
     /// Scratch.
     orders: Vec<CopyOrder>,
     urgent: Vec<u64>,
@@ -66,6 +68,7 @@ impl Host {
             backups: 0,
             told: 0,
             waits: CopyWaits::default(),
+            made: Vec::with_capacity(queue),
             orders: Vec::new(),
             urgent: Vec::new(),
             // Copies end while answers are decoded, any number at once.
@@ -89,6 +92,11 @@ impl Host {
         std::mem::take(&mut self.waits)
     }
 
+    /// Adds the copies that were made since the last call.
+    pub(crate) fn take_made(&mut self, to: &mut Vec<CopyTime>) {
+        to.append(&mut self.made);
+    }
+
     /// Before a step is planned: tells the page tables which copies have ended.
     ///
     /// # Errors
@@ -98,7 +106,14 @@ impl Host {
         let mut failed = None;
         while let Some(done) = self.done.pop() {
             let end = match done.result {
-                Ok(()) => CopyEnd::Done,
+                Ok(()) => {
+                    let direction = match done.direction {
+                        memory_pool::Direction::Backup => Direction::Backup,
+                        memory_pool::Direction::Load => Direction::Load,
+                    };
+                    self.made.push(CopyTime { direction, busy: done.busy });
+                    CopyEnd::Done
+                }
                 Err(why) => {
                     failed.get_or_insert(why.to_string());
                     CopyEnd::Failed

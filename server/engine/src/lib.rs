@@ -66,7 +66,8 @@ pub use curve::{CurveSnapshot, Estimator, Follower};
 pub use event::{AbortReason, Initiator};
 pub use handle::{Handle, SubmitError, SubmitRefused};
 pub use kv_cache::{
-    Age, AgeEvent, CacheTier, HostStats, HostTier, Namespace, PoolStats, Retention, WritePolicy,
+    Age, AgeEvent, CacheTier, Direction, HostStats, HostTier, Namespace, PoolStats, Retention,
+    WritePolicy,
 };
 pub use memory_pool::CopyStats;
 pub use output::{
@@ -75,9 +76,9 @@ pub use output::{
 };
 pub use prepare::{PrepareError, Prepared, prepare};
 pub use stats::{
-    CopyWaits, EngineSnapshot, EngineState, FirstToken, LoopStage, Observer, PoolSnapshot,
-    PreemptReason, Preemptions, Queue, QueueExit, QueueExitCause, RetractedSnapshot, StageTimes,
-    StepPhase, StepStats,
+    CopyTime, CopyWaits, EngineSnapshot, EngineState, FirstToken, LoopStage, Observer,
+    PoolSnapshot, PreemptReason, Preemptions, Queue, QueueExit, QueueExitCause, RetractedSnapshot,
+    StageTimes, StepPhase, StepStats,
 };
 pub use storage::{
     Places, PrefetchPolicy, PrefetchTimeout, Reading, Storage, StorageBusy, StorageStats,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kv_cache::{Age, HostStats, PoolStats};
+use kv_cache::{Age, Direction, HostStats, PoolStats};
 use memory_pool::CopyStats;
 use types::{RequestId, Time};
 
@@ -65,8 +65,19 @@ pub struct StepStats<'a> {
     /// For how long pages had lain unused that were given up or used again; about a thousand at
     /// most, beyond which pages are counted together.
     pub ages: &'a [Age],
+    /// Copies between the tiers that were made since the last turn.
+    pub copies: &'a [CopyTime],
     /// Time by stage since the last turn's report; over all turns they add up to elapsed time.
     pub stages: &'a StageTimes,
+}
+
+/// A copy between the tiers that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyTime {
+    /// Which way.
+    pub direction: Direction,
+    /// How long it took, without its time in the queue; of several nodes, the longest.
+    pub busy: Duration,
 }
 
 /// What one turn lost to copies between the tiers.

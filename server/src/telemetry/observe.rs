@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use engine::{
-    Abort, AbortReason, Initiator, LoopStage, Observer, Outcome, PreemptReason, Queue, RequestEnd,
-    Stage, StepPhase, StepStats,
+    Abort, AbortReason, Direction, Initiator, LoopStage, Observer, Outcome, PreemptReason, Queue,
+    RequestEnd, Stage, StepPhase, StepStats,
 };
 use metric_catalog::install::{CounterHandle, HistogramHandle, Registry, TimeHandle};
 use metric_catalog::labels::{self, Slo, SloResult};
@@ -55,6 +55,7 @@ pub struct EngineObserver {
     copy_waits: Vec<TimeHandle>,
     held: CounterHandle,
     ages: AgeHandles,
+    copy_times: Vec<HistogramHandle>,
     generated: CounterHandle,
     ttft: Vec<HistogramHandle>,
     ttft_phases: Vec<HistogramHandle>,
@@ -101,6 +102,9 @@ impl EngineObserver {
             copy_waits: all(|cause| registry.time(catalog::HICACHE_WAIT_SECONDS, (cause,))),
             held: registry.counter(catalog::HICACHE_HELD_REQUESTS, ()),
             ages: AgeHandles::new(registry, resolved),
+            copy_times: all(|direction| {
+                registry.histogram(catalog::HICACHE_TRANSFER_DURATION, (direction,))
+            }),
             recomputed: registry.counter(catalog::RECOMPUTED_TOKENS, ()),
             generated: registry.counter(catalog::GENERATION_TOKENS, ()),
             ttft: all(|stream| registry.histogram(catalog::TIME_TO_FIRST_TOKEN, (stream,))),
@@ -153,6 +157,13 @@ impl EngineObserver {
         self.copy_waits[labels::CopyWait::Urgent.index()].add(waits.urgent_time);
         self.held.add(waits.held);
         self.ages.record(stats.ages);
+        for copy in stats.copies {
+            let direction = match copy.direction {
+                Direction::Load => labels::CopyDirection::Load,
+                Direction::Backup => labels::CopyDirection::Backup,
+            };
+            self.copy_times[direction.index()].record_duration(copy.busy);
+        }
         self.recomputed.add(stats.recomputed_tokens);
         self.generated.add(stats.generated_tokens);
     }

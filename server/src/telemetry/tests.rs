@@ -316,6 +316,7 @@ fn step() -> StepStats<'static> {
         inter_token: &[],
         queue_exits: &[],
         ages: &[],
+        copies: &[],
         stages: NO_TIME.get_or_init(StageTimes::default),
     }
 }
@@ -338,6 +339,30 @@ fn prompt_tokens_are_told_apart_by_their_source() {
     let all =
         ["computed", "device", "host", "storage"].map(|source| from(&format!("\"{source}\"")));
     assert_eq!(all, [6.0, 32.0, 64.0, 128.0]);
+}
+
+#[test]
+fn ages_of_pages_and_times_of_copies_are_spread_out() {
+    use engine::{Age, AgeEvent, CacheTier, CopyTime, Direction};
+    let age = |event, age, pages| Age {
+        pool: types::PoolId(0),
+        tier: CacheTier::Device,
+        event,
+        age: Duration::from_secs(age),
+        pages,
+    };
+    let ages = [age(AgeEvent::Evicted, 200, 7), age(AgeEvent::Reused, 2, 3)];
+    let copies = [Direction::Load, Direction::Backup, Direction::Load]
+        .map(|direction| CopyTime { direction, busy: Duration::from_millis(30) });
+    let page = observed(&[StepStats { ages: &ages, copies: &copies, ..step() }]);
+    let aged = |event: &str, le: &str| {
+        let labels = ["\"device\"", event, &format!("le=\"{le}\"")];
+        sum(&page, "kv_page_age_seconds_bucket", &labels)
+    };
+    assert_eq!([aged("evicted", "120"), aged("evicted", "300")], [0.0, 7.0]);
+    assert_eq!([aged("reused", "1"), aged("reused", "3")], [0.0, 3.0]);
+    let took = |way: &str| sum(&page, "hicache_transfer_duration_seconds_sum", &[way]);
+    assert!((took("load") - 0.06).abs() < 1e-9 && (took("backup") - 0.03).abs() < 1e-9);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::build::{line, time_series};
 use crate::ir::{Line, Section};
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{CopyDirection, CopyFailure, CopyWait, Instance, Pool};
-use metric_catalog::promql::{max, rate, sum};
+use metric_catalog::promql::{max, quantile, rate, sum};
 use metric_catalog::server;
 
 pub(super) fn section() -> Section {
@@ -56,6 +56,19 @@ fn speed() -> Line {
                     "{{direction}} {{instance}}",
                 )
                 .max(1.0)
+                .into(),
+            time_series("copy-duration")
+                .title("Time of one copy")
+                .describe(
+                    "How long a copy of any number of pages takes once it has begun. Copies of a \
+                     node run one after the other, so a long one makes the next one wait.",
+                )
+                .unit(Unit::Seconds)
+                .query(
+                    quantile(0.95, server::HICACHE_TRANSFER_DURATION, NOW)
+                        .by((CopyDirection::KEY,)),
+                    "p95 {{direction}}",
+                )
                 .into(),
         ],
     )

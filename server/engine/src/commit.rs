@@ -8,12 +8,13 @@ use model::{RunError, Sampled};
 use types::{PoolId, Time};
 
 use crate::event::AbortReason;
+use crate::host::Host;
 use crate::output::{Abort, Outcome, RequestEnd, RequestError, Sink, Stage, TokenEvent, Verdict};
 use crate::request::{SinkPanicked, ask};
 use crate::scheduler::Row;
 use crate::stats::{
-    CopyTime, CopyWaits, EngineState, FirstToken, LoopStage, QueueExit, RetractedSnapshot,
-    StepPhase, StepStats,
+    CopyWaits, EngineState, FirstToken, LoopStage, QueueExit, RetractedSnapshot, StepPhase,
+    StepStats,
 };
 use crate::step::{Core, Life};
 use crate::storage::StorageTier;
@@ -26,7 +27,6 @@ pub(crate) struct Report {
     pub(crate) generated_tokens: u64,
     pub(crate) copy_waits: CopyWaits,
     pub(crate) ages: Vec<Age>,
-    pub(crate) copies: Vec<CopyTime>,
     pub(crate) first_tokens: Vec<FirstToken>,
     pub(crate) inter_token: Vec<Duration>,
     pub(crate) queue_exits: Vec<QueueExit>,
@@ -41,7 +41,6 @@ impl Report {
         self.generated_tokens = 0;
         self.copy_waits = CopyWaits::default();
         self.ages.clear();
-        self.copies.clear();
         self.first_tokens.clear();
         self.inter_token.clear();
         self.queue_exits.clear();
@@ -180,9 +179,6 @@ impl Core {
         let ran = phase != StepPhase::Idle;
         let stages = self.clock.report();
         self.scheduler.pools.take_ages(&mut self.report.ages);
-        if let Some(host) = &mut self.host {
-            host.take_made(&mut self.report.copies);
-        }
         self.observer.on_step(&StepStats {
             now,
             phase,
@@ -203,9 +199,12 @@ impl Core {
             inter_token: &self.report.inter_token,
             queue_exits: &self.report.queue_exits,
             ages: &self.report.ages,
-            copies: &self.report.copies,
+            copies: self.host.as_ref().map_or(&[], Host::made),
             stages: &stages,
         });
+        if let Some(host) = &mut self.host {
+            host.forget_made();
+        }
         self.publish(now);
         self.finish_ended();
         self.report.clear();

@@ -92,9 +92,13 @@ impl Host {
         std::mem::take(&mut self.waits)
     }
 
-    /// Adds the copies that were made since the last call.
-    pub(crate) fn take_made(&mut self, to: &mut Vec<CopyTime>) {
-        to.append(&mut self.made);
+    /// The copies that were made since [`forget_made`](Self::forget_made).
+    pub(crate) fn made(&self) -> &[CopyTime] {
+        &self.made
+    }
+
+    pub(crate) fn forget_made(&mut self) {
+        self.made.clear();
     }
 
     /// Before a step is planned: tells the page tables which copies have ended.

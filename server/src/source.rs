@@ -113,7 +113,9 @@ impl Source {
                     let pools = pools.unwrap_or(info.spec.pools);
                     ModelSpec { pools, ..info.spec }
                 } else {
-                    pools_of_a_rank(info.spec, machine.page_tokens, machine.tp_size)
+                    // With more ranks than heads, heads are held more than once.
+                    let parts = machine.tp_size.min(info.config.kv_heads);
+                    pools_of_a_rank(info.spec, machine.page_tokens, parts)
                 };
                 let by_ratio_only = spec.pools.iter().any(|pool| pool.parts.len() > 1);
                 Ok(Facts {
@@ -246,13 +248,13 @@ fn floats_per_token(config: &ModelConfig, ranks: usize) -> usize {
     (ranks * (4 + streams) + left) * hidden + (heads + 2 * kv_heads) * head_dim + 2 * intermediate
 }
 
-/// The pools with pages of another size, and the rows of one rank's heads.
-fn pools_of_a_rank(mut spec: ModelSpec, page_tokens: Option<usize>, ranks: usize) -> ModelSpec {
+/// The pools with pages of another size, and the rows of one of so many parts of the heads.
+fn pools_of_a_rank(mut spec: ModelSpec, page_tokens: Option<usize>, parts: usize) -> ModelSpec {
     for pool in &mut spec.pools {
         let tokens = page_tokens.unwrap_or(pool.page_tokens);
         for part in &mut pool.parts {
             let token = part.layer_bytes / pool.page_tokens.max(1) as u64;
-            part.layer_bytes = token.saturating_mul(tokens as u64) / ranks.max(1) as u64;
+            part.layer_bytes = token.saturating_mul(tokens as u64) / parts.max(1) as u64;
         }
         pool.page_tokens = tokens;
     }

@@ -348,7 +348,7 @@ impl Opened {
             Share::all(ranks, &self.config, self.naming, &self.weights)
         };
         all(ranks).map_err(|what| {
-            let mut fewer = (1..ranks.min(self.config.kv_heads + 1)).rev();
+            let mut fewer = (1..ranks.min(self.config.heads + 1)).rev();
             let works = fewer.find(|ranks| all(*ranks).is_ok()).unwrap_or(1);
             LoadError::Ranks { path: self.weights.path().to_owned(), ranks, what, works }
         })

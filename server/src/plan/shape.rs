@@ -240,19 +240,22 @@ fn tp_limits(
     fields: &Map<String, Value>,
     attention: &Attention,
 ) -> Result<Option<TpLimits>, String> {
-    let (even, each): (_, &[&'static str]) = match attention {
-        Attention::Heads { kv_heads, .. } => {
-            (("num_key_value_heads", *kv_heads as usize), &["intermediate_size", "vocab_size"])
-        }
+    let (even, held, each): (_, _, &[&'static str]) = match attention {
+        Attention::Heads { kv_heads, .. } => (
+            ("num_attention_heads", size(fields, "num_attention_heads")?),
+            Some(("num_key_value_heads", *kv_heads as usize)),
+            &["intermediate_size", "vocab_size"],
+        ),
         Attention::Compressed(_) => (
             ("o_groups", size(fields, "o_groups")?),
+            None,
             &["n_routed_experts", "moe_intermediate_size", "hidden_size", "vocab_size"],
         ),
         Attention::Latent { .. } => return Ok(None),
     };
     let each = each.iter().filter(|field| fields.contains_key(**field));
     let each = each.map(|field| Ok((*field, size(fields, field)?)));
-    Ok(Some(TpLimits { even, each: each.collect::<Result<_, String>>()? }))
+    Ok(Some(TpLimits { even, held, each: each.collect::<Result<_, String>>()? }))
 }
 
 /// Grouped-query attention, with a window in some layers or in none.

@@ -49,6 +49,9 @@ pub(crate) trait ModelShare: Send {
 pub(crate) struct Share {
     pub(crate) rank: usize,
     pub(crate) ranks: usize,
+    /// The heads with keys and values of their own. Where there are fewer than ranks, several ranks
+    /// have the same one: that of their queries.
+    kv_heads: Range<usize>,
     /// The inner features of the MLP.
     inner: Range<usize>,
 }
@@ -64,7 +67,7 @@ impl Share {
         naming: Naming,
         weights: &Weights,
     ) -> Result<Vec<Self>, String> {
-        let ModelConfig { heads, head_dim, intermediate, .. } = *config;
+        let ModelConfig { heads, kv_heads, head_dim, intermediate, .. } = *config;
         // A rank's columns of a matrix are whole blocks of its format.
         let block = |tensor| {
             let name = |layer| naming.layer(config.architecture, layer, tensor);
@@ -82,7 +85,9 @@ impl Share {
         }
         let share = |rank| {
             let Range { start, end } = part(blocks, rank, ranks);
-            Self { rank, ranks, inner: start * of_mlp..end * of_mlp }
+            let first = kv_heads * rank / ranks;
+            let kv_heads = first..first + (kv_heads / ranks).max(1);
+            Self { rank, ranks, kv_heads, inner: start * of_mlp..end * of_mlp }
         };
         Ok((0..ranks).map(share).collect())
     }
@@ -90,6 +95,11 @@ impl Share {
     /// The rank's part of `count` things, as even as it goes.
     pub(crate) fn of(&self, count: usize) -> Range<usize> {
         part(count, self.rank, self.ranks)
+    }
+
+    /// The heads with keys and values of their own.
+    pub(crate) fn kv_heads(&self) -> Range<usize> {
+        self.kv_heads.clone()
     }
 
     /// The inner features of the MLP.
@@ -101,7 +111,7 @@ impl Share {
     pub(crate) fn config(&self, whole: &ModelConfig) -> ModelConfig {
         ModelConfig {
             heads: whole.heads / self.ranks,
-            kv_heads: whole.kv_heads / self.ranks,
+            kv_heads: self.kv_heads.len(),
             intermediate: self.inner.len(),
             ..whole.clone()
         }

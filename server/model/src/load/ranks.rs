@@ -7,6 +7,9 @@ use crate::config::ModelConfig;
 pub struct TpLimits {
     /// Of these every rank has as many: the field of the configuration, and the number.
     pub even: (&'static str, usize),
+    /// Of these every rank has as many, or as many ranks have the same one: the field, and the
+    /// number.
+    pub held: Option<(&'static str, usize)>,
     /// Of these every rank has at least one.
     pub each: Vec<(&'static str, usize)>,
 }
@@ -27,15 +30,17 @@ impl TpLimits {
     /// Those of a model. Weights in blocks of several values may set narrower ones.
     #[must_use]
     pub fn of(config: &ModelConfig) -> Self {
-        let ModelConfig { kv_heads, intermediate, hidden, vocab, .. } = *config;
+        let ModelConfig { heads, kv_heads, intermediate, hidden, vocab, .. } = *config;
         match &config.deepseek_v4 {
             None => Self {
-                even: ("num_key_value_heads", kv_heads),
+                even: ("num_attention_heads", heads),
+                held: Some(("num_key_value_heads", kv_heads)),
                 each: vec![("intermediate_size", intermediate), ("vocab_size", vocab)],
             },
             // A group has whole heads, so groups of equal number have them too.
             Some(v4) => Self {
                 even: ("o_groups", v4.output_groups),
+                held: None,
                 each: vec![
                     ("n_routed_experts", v4.experts),
                     ("moe_intermediate_size", intermediate),
@@ -63,6 +68,11 @@ impl TpLimits {
         if ranks == 0 || !count.is_multiple_of(ranks) {
             return Some(format!("{field} is {count}, which they cannot share out evenly"));
         }
+        let fits = |count: usize| count.is_multiple_of(ranks) || ranks.is_multiple_of(count);
+        if let Some((field, count)) = self.held.filter(|(_, count)| !fits(*count)) {
+            let why = "which they can neither share out evenly nor hold equally often";
+            return Some(format!("{field} is {count}, {why}"));
+        }
         let (field, count) = self.each.iter().find(|(_, count)| *count < ranks)?;
         Some(format!("{field} is {count}, too few for each to have one"))
     }
@@ -74,7 +84,8 @@ mod tests {
 
     #[test]
     fn what_stands_against_it_is_named_with_ranks_that_would_do() {
-        let limits = TpLimits { even: ("o_groups", 12), each: vec![("n_routed_experts", 5)] };
+        let each = vec![("n_routed_experts", 5)];
+        let limits = TpLimits { even: ("o_groups", 12), held: None, each };
         let check = |ranks| limits.check(ranks).map_err(|error| error.to_string());
         for ranks in [1, 2, 3, 4] {
             assert_eq!(check(ranks), Ok(()));
@@ -88,5 +99,17 @@ mod tests {
         assert_eq!(check(usize::MAX), uneven(usize::MAX, 4));
         let few = "6 ranks: n_routed_experts is 5, too few for each to have one; 4 would work";
         assert_eq!(check(6), Err(few.to_owned()));
+    }
+
+    #[test]
+    fn what_is_held_more_than_once_is_held_equally_often() {
+        let held = Some(("num_key_value_heads", 6));
+        let limits = TpLimits { even: ("num_attention_heads", 36), held, each: Vec::new() };
+        for ranks in [1, 2, 3, 6, 12, 18, 36] {
+            assert_eq!(limits.check(ranks), Ok(()));
+        }
+        let error = limits.check(9).map_err(|error| error.to_string());
+        let why = "which they can neither share out evenly nor hold equally often";
+        assert_eq!(error, Err(format!("9 ranks: num_key_value_heads is 6, {why}; 6 would work")));
     }
 }

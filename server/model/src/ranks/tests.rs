@@ -10,8 +10,9 @@ use crate::arch::invariance;
 use crate::load::{LoadOptions, load};
 use crate::runner::PageList;
 
-/// Those with more than one K/V head.
-const MODELS: [&str; 4] = ["tiny-llama", "tiny-llama-bf16", "tiny-qwen3", "tiny-gemma3"];
+/// The third has one K/V head, which both ranks hold.
+const MODELS: [&str; 5] =
+    ["tiny-llama", "tiny-llama-bf16", "tiny-llama3-rope", "tiny-qwen3", "tiny-gemma3"];
 
 fn on_two(threads: usize) -> LoadOptions {
     LoadOptions { threads, tp_size: 2, ..LoadOptions::default() }
@@ -26,9 +27,20 @@ fn two_ranks_reproduce_every_golden_model() {
 
 #[test]
 fn two_ranks_do_not_depend_on_batch_chunks_or_threads() {
-    for name in ["tiny-qwen3", "tiny-gemma3"] {
+    for name in ["tiny-llama3-rope", "tiny-qwen3", "tiny-gemma3"] {
         invariance::check_ranks(&fixture(name), &invariance::prompts(name), 2);
     }
+}
+
+#[test]
+fn four_ranks_hold_each_of_two_heads_twice() {
+    for name in ["tiny-qwen3", "tiny-gemma3"] {
+        check_ranks(&fixture(name), name, 4);
+    }
+    let options = LoadOptions { tp_size: 4, ..LoadOptions::default() };
+    let [two, four] =
+        [on_two(1), options].map(|options| runner(&fixture("tiny-qwen3"), options).spec().clone());
+    assert_eq!(four.pools, two.pools);
 }
 
 /// Columns of quantised matrices are cut between blocks: what ranks add up is what one computes, up
@@ -67,11 +79,11 @@ fn each_rank_has_its_heads_its_threads_and_its_pages() {
 
 #[test]
 fn ranks_that_do_not_fit_are_named_with_some_that_do() {
-    for (ranks, works) in [(3, 2), (4, 2), (7, 2)] {
+    for (ranks, works) in [(3, 2), (5, 4), (7, 4)] {
         let options = LoadOptions { tp_size: ranks, ..LoadOptions::default() };
         let error = load(&fixture("tiny-llama"), options).err().unwrap().to_string();
         let expect = format!(
-            "{ranks} ranks: num_key_value_heads is 2, which they cannot share out evenly; {works}"
+            "{ranks} ranks: num_attention_heads is 4, which they cannot share out evenly; {works}"
         );
         assert!(error.contains(&expect), "{error}");
     }

@@ -106,12 +106,11 @@ impl<'a> Packer<'a> {
         let head_norms = pair(architecture.has_head_norms(), [T::QueryNorm, T::KeyNorm])?;
         let post_norms =
             pair(architecture.has_post_norms(), [T::PostAttentionNorm, T::PostMlpNorm])?;
-        let heads = |count: usize| {
-            let of_one = count * config.head_dim;
-            let first = self.share.rank * of_one;
-            first..first + of_one
-        };
-        let (queries, keys) = (heads(config.heads), heads(config.kv_heads));
+        let rows_of =
+            |heads: Range<usize>| heads.start * config.head_dim..heads.end * config.head_dim;
+        let first = self.share.rank * config.heads;
+        let queries = rows_of(first..first + config.heads);
+        let keys = rows_of(self.share.kv_heads());
         let inner = self.share.inner();
         let rows =
             |tensor, rows: &Range<usize>| self.linear(&name(tensor), Cut::Rows(rows.clone()));

@@ -49,6 +49,8 @@ mod waiting;
 #[cfg(test)]
 mod cache_test;
 #[cfg(test)]
+mod dice;
+#[cfg(test)]
 mod rules_test;
 #[cfg(test)]
 mod sim_test;

@@ -11,7 +11,6 @@ mod check;
 mod client;
 mod copier;
 mod cover;
-mod dice;
 mod door;
 mod ending;
 mod load;

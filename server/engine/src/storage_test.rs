@@ -19,6 +19,8 @@ use memory_pool::{HostMemory, HostOptions};
 use model::{FakeOptions, ModelRunner, SamplingParams};
 use types::{Priority, RequestId, Time, TokenId};
 
+use crate::copier::NoBytes;
+use crate::dice::Dice;
 use crate::step::{Core, Turn};
 use crate::storage::{PrefetchPolicy, PrefetchTimeout, StorageStats};
 use crate::witness::Witness;
@@ -26,7 +28,7 @@ use crate::{
     AbortReason, EngineConfig, Handle, Observer, Outcome, RequestEnd, Scheduling, Sink, StepStats,
     Submission, TimeSource, TokenEvent, Verdict, prepare,
 };
-use fake::{AtOnce, Dice, Disk, FakeStorage, Faults, Shared};
+use fake::{Disk, FakeStorage, Faults, Mover, Shared};
 
 const PAGE_TOKENS: usize = 4;
 
@@ -183,7 +185,7 @@ impl Life {
         let device = witness.bytes();
         let prepared = prepare(config, Box::new(witness), Some(Arc::clone(&host)));
         let mut prepared = prepared.expect("good bounds");
-        prepared.copier = Some(Box::new(AtOnce { device, host, done: Vec::new() }));
+        prepared.copier = Some(Box::new(NoBytes::new(Some(Arc::new(Mover { device, host })))));
         let storage = Box::new(FakeStorage(Arc::clone(disk)));
         let prepared = prepared.with_storage(storage, setup.policy).expect("there is a tier");
         let observer = Box::new(Sums(Arc::clone(&sums)));
@@ -327,13 +329,13 @@ impl Life {
 }
 
 fn text(seed: u64, tokens: usize) -> Vec<TokenId> {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     (0..tokens).map(|_| TokenId(dice.below(200) as u32)).collect()
 }
 
 /// A disk with the pages of a prompt of `tokens` tokens, and the prompt.
 fn kept(setup: Setup, tokens: usize) -> (Shared, Vec<TokenId>) {
-    let disk = Disk::new(Dice(1), Faults::default());
+    let disk = Disk::new(Dice::new(1), Faults::default());
     let prompt = text(7, tokens);
     let mut first = Life::new(setup, &disk);
     first.submit(&prompt, 3, None);
@@ -441,7 +443,7 @@ fn what_was_computed_meanwhile_does_not_count_as_stored() {
 #[test]
 fn pages_that_lost_their_window_alone_get_it_from_storage() {
     let setup = Setup { window: Some(10), window_pages: Some(48), ..ROOMY };
-    let mut life = Life::new(setup, &Disk::new(Dice(1), Faults::default()));
+    let mut life = Life::new(setup, &Disk::new(Dice::new(1), Faults::default()));
     let prompt = text(7, 82);
     for tokens in (7..14).map(|seed| text(seed, 82)) {
         life.submit(&tokens, 3, None);

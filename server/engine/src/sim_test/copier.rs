@@ -17,9 +17,9 @@ use memory_pool::{
 use model::PartSpec;
 use types::{PageId, PoolId, Time};
 
-use super::dice::Dice;
 use super::rig::VirtualTime;
 use crate::copier::Copier;
+use crate::dice::Dice;
 use crate::testing::loses_load;
 use crate::witness::{Bytes, LAYERS, Row, Witness, lock};
 

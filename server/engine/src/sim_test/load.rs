@@ -9,7 +9,7 @@ use types::{Bytes, Pages, Priority, TokenId};
 
 use super::client::Quirk;
 use super::copier::Pace;
-use super::dice::Dice;
+use crate::dice::Dice;
 use crate::{EngineConfig, Scheduling};
 
 const VOCAB: usize = 64;

@@ -10,12 +10,12 @@ use types::{RequestId, Time};
 
 use super::client::Clients;
 use super::copier::{Copies, Shared, VirtualCopier};
-use super::dice::Dice;
 use super::door::{Door, Held};
 use super::load::{Conditions, Wish, conditions, growing, pace, tier};
 use super::rig::{Faults, FaultyRunner, VirtualTime};
 use super::tally::{Coverage, Watcher};
 use super::{check, ending, ensure, order};
+use crate::dice::Dice;
 use crate::step::{Core, Turn};
 use crate::witness::Witness;
 use crate::{AbortReason, EngineConfig, Handle, Outcome, prepare};

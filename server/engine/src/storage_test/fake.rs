@@ -1,39 +1,15 @@
-//! Storage that tests move by hand, and copies between the tiers that are done at once.
+//! Storage that tests move by hand, and the bytes that copies between the tiers move.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
-use memory_pool::{
-    CopyDone, CopyPage, CopyStats, CopyWaker, Direction, Full, HostMemory, LoadGate,
-};
+use memory_pool::HostMemory;
+use model::PageMover;
 use types::{PageId, PoolId, TokenId};
 
-use crate::copier::Copier;
+use crate::dice::Dice;
 use crate::storage::{Places, Reading, Storage, StorageBusy, StoredPages};
 use crate::witness;
-
-/// SplitMix64.
-#[derive(Debug, Clone)]
-pub(super) struct Dice(pub(super) u64);
-
-impl Dice {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(super) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    pub(super) fn chance(&mut self, per_mille: u64) -> bool {
-        self.next() % 1000 < per_mille
-    }
-}
 
 /// The bytes of a page in each part that it has.
 type Kept = Vec<Option<Vec<u8>>>;
@@ -275,59 +251,40 @@ impl Drop for FakeReading {
     }
 }
 
-/// Copies between the memory of a witness and the host's, done when they are submitted.
-pub(super) struct AtOnce {
+/// Moves the bytes of pages between the memory of a witness and the host's.
+pub(super) struct Mover {
     pub(super) device: witness::Bytes,
     pub(super) host: Arc<HostMemory>,
-    pub(super) done: Vec<CopyDone>,
 }
 
-impl AtOnce {
-    fn copy(&self, direction: Direction, pool: PoolId, device: PageId, host: PageId) {
+impl Mover {
+    /// The parts of a pool, by number, with the bytes of a layer and a buffer for a page.
+    fn parts(&self, pool: PoolId) -> impl Iterator<Item = (usize, usize, Vec<u8>)> {
+        let parts = self.host.parts().enumerate().filter(move |(_, (_, of))| *of == pool);
+        parts.map(|(part, (layout, _))| (part, layout.layer_bytes, vec![0; layout.page_bytes()]))
+    }
+}
+
+impl PageMover for Mover {
+    fn back_up(&self, pool: PoolId, device: PageId, host: PageId) {
         let mut memory = witness::lock(&self.device);
         let memory = memory.as_mut().expect("allocated");
-        for (part, (layout, of)) in self.host.parts().enumerate().filter(|(_, p)| p.1 == pool) {
-            debug_assert_eq!(of, pool);
-            let mut bytes = vec![0; layout.page_bytes()];
-            if direction == Direction::Load {
-                self.host.read_page(0, part, host, &mut bytes);
+        for (part, layer_bytes, mut page) in self.parts(pool) {
+            for (layer, block) in page.chunks_exact_mut(layer_bytes).enumerate() {
+                block.copy_from_slice(memory.block(part, device, layer));
             }
-            for (layer, block) in bytes.chunks_exact_mut(layout.layer_bytes).enumerate() {
-                match direction {
-                    Direction::Backup => block.copy_from_slice(memory.block(part, device, layer)),
-                    Direction::Load => {
-                        memory.block_mut(part, device, layer).copy_from_slice(block);
-                    }
-                }
-            }
-            if direction == Direction::Backup {
-                self.host.write_page(0, part, host, &bytes);
+            self.host.write_page(0, part, host, &page);
+        }
+    }
+
+    fn load(&self, pool: PoolId, device: PageId, host: PageId) {
+        let mut memory = witness::lock(&self.device);
+        let memory = memory.as_mut().expect("allocated");
+        for (part, layer_bytes, mut page) in self.parts(pool) {
+            self.host.read_page(0, part, host, &mut page);
+            for (layer, block) in page.chunks_exact(layer_bytes).enumerate() {
+                memory.block_mut(part, device, layer).copy_from_slice(block);
             }
         }
     }
-}
-
-impl Copier for AtOnce {
-    fn submit(&mut self, id: u64, direction: Direction, pages: Vec<CopyPage>) -> Result<(), Full> {
-        for page in &pages {
-            self.copy(direction, page.pool, page.device, page.host);
-        }
-        let (bytes, busy) = (Vec::new(), Duration::ZERO);
-        self.done.push(CopyDone { id, direction, pages, bytes, busy, result: Ok(()) });
-        Ok(())
-    }
-
-    fn gate(&self) -> Option<LoadGate> {
-        None
-    }
-
-    fn poll(&mut self, done: &mut Vec<CopyDone>) {
-        done.append(&mut self.done);
-    }
-
-    fn wait(&mut self, _id: u64) {}
-
-    fn wake_with(&mut self, _: CopyWaker) {}
-
-    fn stats_into(&self, _stats: &mut CopyStats) {}
 }

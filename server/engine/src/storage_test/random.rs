@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use types::RequestId;
 
-use super::fake::{Dice, Disk, Faults};
+use super::fake::{Disk, Faults};
 use super::{Life, Setup, Sources, text};
 use crate::AbortReason;
+use crate::dice::Dice;
 use crate::storage::{PrefetchPolicy, PrefetchTimeout, StorageStats};
 
 const SEEDS: u64 = 60;
 
 /// Two engines, one after the other, with the same texts; what the second took from storage.
 fn run(seed: u64) -> (Sources, StorageStats) {
-    let mut dice = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let mut dice = Dice::new(seed);
     let faults = Faults {
         busy: [0, 0, 60][dice.below(3)],
         broken: [0, 20, 100][dice.below(3)],

@@ -10,6 +10,8 @@ use metric_catalog::{server, slo};
 
 /// Legend of a series for each pool of a process.
 const POOL: &str = "{{pool}} {{instance}}";
+/// Instead of data, where no server has a host tier.
+const NO_TIER: &str = "no host tier";
 
 pub(super) fn section() -> Section {
     crate::build::section("pools", "Host pools", vec![fill(), churn(), ages()])
@@ -32,6 +34,7 @@ fn fill() -> Line {
                 .max(1.0)
                 .threshold(slo::HOST_POOL_FULL_RATIO, Color::Orange)
                 .threshold_lines()
+                .no_value(NO_TIER)
                 .into(),
             time_series("host-pool-bytes")
                 .title("Bytes used by pool")
@@ -44,6 +47,7 @@ fn fill() -> Line {
                 .query(sum(of_host(SlotState::Active)).by(by), "pinned {{pool}} {{instance}}")
                 .query(sum(of_host(SlotState::Cached)).by(by), "host only {{pool}} {{instance}}")
                 .stacked(Stack::Sum)
+                .no_value(NO_TIER)
                 .into(),
         ],
     )
@@ -60,6 +64,7 @@ fn churn() -> Line {
                 .describe("Pages of each host pool that a prefix hit loaded.")
                 .unit(Unit::SlotsPerSecond)
                 .query(hits.by((Pool::KEY, Instance::KEY)), POOL)
+                .no_value(NO_TIER)
                 .into(),
             time_series("host-evictions")
                 .title("Pages given up")
@@ -73,6 +78,7 @@ fn churn() -> Line {
                     evicted.by((EvictReason::KEY, Pool::KEY, Instance::KEY)),
                     "{{reason}} {{pool}} {{instance}}",
                 )
+                .no_value(NO_TIER)
                 .into(),
         ],
     )
@@ -99,7 +105,7 @@ fn ages() -> Line {
         8,
         vec![
             panel(Tier::Device, "device-age", "Age of pages: device").into(),
-            panel(Tier::Host, "host-age", "Age of pages: host").into(),
+            panel(Tier::Host, "host-age", "Age of pages: host").no_value(NO_TIER).into(),
         ],
     )
 }

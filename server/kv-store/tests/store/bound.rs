@@ -121,7 +121,9 @@ async fn take(store: &mut KvStore, backend: &Arc<MemoryBackend>, step: Step, obj
         Step::Break(number) => {
             let paths = backend.paths();
             let Some(path) = paths.get(number as usize) else { return };
-            let mut bytes = backend.object(path).expect("listed").to_vec();
+            // An eviction that runs at the same time may have taken it.
+            let Some(object) = backend.object(path) else { return };
+            let mut bytes = object.to_vec();
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
             backend.replace(path, bytes.into());

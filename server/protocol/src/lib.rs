@@ -1,4 +1,5 @@
-//! The OpenAI wire format: requests parsed and checked, responses and errors built.
+//! The OpenAI wire format: requests parsed and checked, responses and errors built; and what our
+//! own processes say to each other over HTTP ([`internal`]).
 //!
 //! It serves nothing and knows no HTTP besides status numbers. It does not tokenize, so the
 //! context length is checked by [`Generation::budget`] once the prompt's tokens are counted, and
@@ -9,6 +10,7 @@ mod chat;
 mod completion;
 mod error;
 mod generation;
+pub mod internal;
 mod message;
 mod models;
 mod parse;

@@ -23,6 +23,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("tokenizer", &["types"]),
     ("protocol", &["types"]),
     ("grammar", &["model", "tokenizer", "types"]),
+    ("router", &["metric-catalog", "protocol", "types"]),
     (
         "server",
         &[
@@ -37,6 +38,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "model",
             "node-info",
             "protocol",
+            "router",
             "tokenizer",
             "types",
         ],

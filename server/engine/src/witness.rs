@@ -51,6 +51,7 @@ impl Witness {
             layers: layers.to_vec(),
             layer_bytes: layer_bytes as u64,
             host: true,
+            replicated: true,
         };
         let pool = |name, window, parts| PoolSpec {
             name,
@@ -263,6 +264,9 @@ impl ModelRunner for Witness {
                     self.write(batch, (part, at), compute);
                     self.read(batch, (part, at), compute)?;
                 }
+            }
+            if let Some(progress) = &batch.progress {
+                progress.advance(0, layer + 1);
             }
         }
         let vocab = self.options.vocab;

@@ -52,8 +52,10 @@ impl PoolSpec {
     }
 
     /// The first page that a request with `computed` tokens in its pages keeps: what its next
-    /// tokens see, and what another request sees that computes its last page again.
-    pub(crate) const fn first_kept(&self, computed: usize) -> usize {
+    /// tokens see, and what another request sees that computes its last page again. 0 without a
+    /// window.
+    #[must_use]
+    pub const fn first_kept(&self, computed: usize) -> usize {
         match self.window_pages() {
             // One page more than the next token needs: whoever finds the same prefix may use at
             // most all tokens but one, which can be the page boundary before.

@@ -1,13 +1,22 @@
 //! Device memory: every KV page of one rank.
 //!
-//! It is shared by one [`Compute`], through which a model reads and writes rows, and by the copy
-//! threads, which move whole pages between it and the host tier. **The condition that makes this
-//! sound**: while a copy of a page runs, the holder of the `Compute` neither writes that page nor,
-//! where the copy writes it, reads a layer of it that has not passed its gate
-//! ([`LoadGate`](crate::LoadGate)). The page tables keep to it: such a page is locked until the
-//! copy is finished. References are only ever made to one layer of one page, never across pages
-//! that a copy may touch; a breach would show torn rows, never memory outside of the pool.
+//! It is shared by one [`Compute`], through which a model reads and writes rows, by the copy
+//! threads, which move whole pages between it and the host tier, and by a link, which sends pages
+//! to another process and writes those that come from there ([`PageBytes`](crate::PageBytes)).
+//! **The condition that makes this sound**: while a copy of a page runs, the holder of the
+//! `Compute` neither writes that page nor, where the copy writes it, reads a layer of it that has
+//! not passed its gate ([`LoadGate`](crate::LoadGate)). The page tables keep to it: such a page is
+//! locked until the copy is finished.
+//!
+//! The same for a link. What it has read it shows to the network later: a layer of a page that it
+//! has a [`View`] of is not written until the view is gone. The rows of a sequence are written
+//! once, a layer's before [`LayerProgress`](crate::LayerProgress) announces it, and a page is sent
+//! when nothing more comes into it; its table holds it until the link has let go. What a link
+//! writes, nobody else touches: the page belongs to one table, which is in no batch and publishes
+//! nothing before all rows are there. References are made to layers of one page, by one side at a
+//! time where one of them writes; a breach would show torn rows, never memory outside of the pool.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -97,6 +106,67 @@ impl DeviceMemory {
         let at = page.index() * layout.page_bytes() + layer * layout.layer_bytes;
         // SAFETY: page and layer exist, so the offset lies inside the map.
         unsafe { map.as_mut_ptr().add(at) }
+    }
+
+    /// Where consecutive layers of a page start, and how many bytes they have.
+    ///
+    /// # Panics
+    /// Where the part, the page or one of the layers does not exist, or there are none.
+    fn span(&self, part: usize, page: PageId, layers: Range<usize>) -> (*mut u8, usize) {
+        assert!(!layers.is_empty(), "layers {layers:?} of a page");
+        let at = self.address(part, page, layers.start);
+        let layout = &self.parts[part].layout;
+        let own = layout.layers.len();
+        assert!(layers.end <= own, "layers {layers:?} of {own} in {}", layout.name);
+        (at, layers.len() * layout.layer_bytes)
+    }
+
+    /// Shows consecutive layers of a page of part `part`, without a copy. See the module for what
+    /// whoever has it sees to.
+    ///
+    /// # Panics
+    /// Where the part, the page or one of the layers does not exist, or there are none.
+    pub(crate) fn view(self: &Arc<Self>, part: usize, page: PageId, layers: Range<usize>) -> View {
+        let (at, len) = self.span(part, page, layers);
+        View { memory: Arc::clone(self), at, len }
+    }
+
+    /// Copies `bytes` into consecutive layers of a page of part `part`. See the module for what
+    /// the caller sees to.
+    ///
+    /// # Panics
+    /// As [`view`](Self::view), and where they have another number of bytes.
+    pub(crate) fn overwrite(&self, part: usize, page: PageId, layers: Range<usize>, bytes: &[u8]) {
+        let (at, len) = self.span(part, page, layers);
+        assert_eq!(bytes.len(), len, "as many bytes as the layers have");
+        // SAFETY: the target lies inside the map (`span`), which lives as long as `self`; by the
+        // module's condition nobody else reads or writes these layers meanwhile, so `bytes`, were
+        // it a view of this memory, shows others. No reference to the target is made.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, len) };
+    }
+}
+
+/// Layers of a page, shown as they lie. Keeps the memory alive.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// Only held: what `at` points into.
+    #[expect(dead_code, reason = "keeps the map alive")]
+    memory: Arc<DeviceMemory>,
+    at: *const u8,
+    len: usize,
+}
+
+// SAFETY: it is a shared reference to bytes of the memory it holds, which may be shared and dropped
+// on any thread; the pointer has no other meaning.
+unsafe impl Send for View {}
+// SAFETY: as above; through a shared view bytes are only read.
+unsafe impl Sync for View {}
+
+impl AsRef<[u8]> for View {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `at` is valid for `len` bytes inside a map that `memory` keeps, initialised from
+        // the start; nobody writes them while the view lives, by the module's condition.
+        unsafe { std::slice::from_raw_parts(self.at, self.len) }
     }
 }
 

@@ -10,9 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use types::{PoolId, TokenId};
+use memory_pool::{LinkPart, PageBytes};
+use types::{PageId, PoolId, TokenId};
 
-use self::cells::{Cell, Cells};
+use self::cells::{CELL_BYTES, Cell, Cells};
 use crate::runner::{
     Batch, Logits, ModelRunner, ModelSpec, PageMover, PartSpec, PoolSpec, RunError, Slice,
 };
@@ -29,7 +30,8 @@ pub struct FakeOptions {
     pub max_context: usize,
     /// Tokens per page.
     pub page_tokens: usize,
-    /// Layers it pretends to have; sets only the page size reported.
+    /// Layers it pretends to have, at least one; they set the page size reported, and a page holds
+    /// its tokens in each of them.
     pub layers: usize,
     /// Where set, it pretends to have as many layers again that see so many positions, in a pool
     /// of their own.
@@ -130,13 +132,14 @@ impl FakeRunner {
     #[must_use]
     pub fn new(options: FakeOptions) -> Self {
         let FakeOptions { vocab, emit, eos, .. } = &options;
+        assert!(options.layers > 0, "a model has layers");
         assert!(!emit.is_empty() && emit.end as usize <= *vocab, "emit {emit:?} of {vocab}");
         assert!(eos.iter().all(|token| token.index() < *vocab), "eos {eos:?} of {vocab}");
         let pool = |name, window: Option<usize>| {
             let first = if window.is_some() { options.layers } else { 0 };
             let layers = (first..first + options.layers).collect();
             let layer_bytes = options.page_tokens as u64 * 256;
-            let part = PartSpec { name, layers, layer_bytes, host: true };
+            let part = PartSpec { name, layers, layer_bytes, host: true, replicated: true };
             PoolSpec { name, page_tokens: options.page_tokens, window, parts: vec![part] }
         };
         let windowed = options.window.map(|window| pool("swa", Some(window.max(1))));
@@ -152,7 +155,10 @@ impl FakeRunner {
             weight_bytes: 0,
             kernels: Vec::new(),
         };
-        let cells = Arc::new(Cells::new(options.page_tokens));
+        let bytes = options.page_tokens * CELL_BYTES;
+        let parts = spec.link_parts().into_iter();
+        let parts = parts.map(|part| LinkPart { layer_bytes: bytes, ..part }).collect();
+        let cells = Arc::new(Cells::new(options.page_tokens, options.layers, parts));
         Self { options, spec, cells, pages: Vec::new(), steps: 0 }
     }
 
@@ -184,10 +190,11 @@ impl FakeRunner {
         TokenId(options.emit.start + (hash % u64::from(span)) as u32)
     }
 
-    fn slot(&self, batch: &Batch, slice: usize, pool: usize, position: usize) -> usize {
+    /// The page of a position, and its slot there.
+    fn slot(&self, batch: &Batch, slice: usize, pool: usize, position: usize) -> (PageId, usize) {
         let page_tokens = self.options.page_tokens;
         let page = batch.pages(slice, id(pool)).page_of(position, page_tokens);
-        page.index() * page_tokens + position % page_tokens
+        (page, position % page_tokens)
     }
 
     fn cell(
@@ -197,20 +204,27 @@ impl FakeRunner {
         pool: usize,
         position: usize,
     ) -> Result<TokenId, RunError> {
-        let stored = self.cells.get(pool, self.slot(batch, slice, pool, position));
+        let (page, slot) = self.slot(batch, slice, pool, position);
+        let stored = self.cells.get(pool, page, slot);
         stored.filter(|cell| cell.position == position).map(|cell| cell.token).ok_or_else(|| {
-            let page = batch.pages(slice, id(pool)).page_of(position, self.options.page_tokens);
             RunError::BadBatch(format!("page {page} does not hold position {position}"))
         })
     }
 
-    fn store(&self, batch: &Batch, slice: usize) {
-        let part = &batch.slices[slice];
-        let tokens = &batch.tokens[part.first..part.first + part.len];
-        for pool in 0..self.pages.len() {
-            for (position, &token) in (part.start..).zip(tokens) {
-                let slot = self.slot(batch, slice, pool, position);
-                self.cells.set(pool, slot, Cell { token, position });
+    /// Writes the cells of the slices, all of a layer before the next one's, and tells.
+    fn store(&self, batch: &Batch) {
+        let layers = self.options.layers;
+        for layer in 0..self.pages.len() * layers {
+            let (pool, at) = (layer / layers, layer % layers);
+            for (slice, part) in batch.slices.iter().enumerate() {
+                let tokens = &batch.tokens[part.first..part.first + part.len];
+                for (position, &token) in (part.start..).zip(tokens) {
+                    let (page, slot) = self.slot(batch, slice, pool, position);
+                    self.cells.set(pool, page, at, slot, Cell { token, position });
+                }
+            }
+            if let Some(progress) = &batch.progress {
+                progress.advance(0, layer + 1);
             }
         }
     }
@@ -289,9 +303,7 @@ impl ModelRunner for FakeRunner {
         if let Some(loads) = &batch.loads {
             loads.wait_all()?;
         }
-        for slice in 0..batch.slices.len() {
-            self.store(batch, slice);
-        }
+        self.store(batch);
         let rows = logits.reset(batch.logits_rows(), vocab);
         let mut row = rows.chunks_exact_mut(vocab);
         for (at, slice) in batch.slices.iter().enumerate() {
@@ -316,6 +328,11 @@ impl ModelRunner for FakeRunner {
     fn mover(&self) -> Option<Arc<dyn PageMover>> {
         let cells: Arc<dyn PageMover> = Arc::<Cells>::clone(&self.cells);
         Some(cells)
+    }
+
+    fn page_bytes(&self) -> Option<Arc<dyn PageBytes>> {
+        let cells: Arc<dyn PageBytes> = Arc::<Cells>::clone(&self.cells);
+        (!self.pages.is_empty()).then_some(cells)
     }
 }
 

@@ -224,7 +224,9 @@ impl Opened {
         let shares = self.shares(options.tp_size.max(1))?;
         let mut spec = self.spec(path, options.page_tokens)?;
         let page_tokens = spec.pools[0].page_tokens;
-        spec.pools = pool_specs(&shares[0].config(&self.config), page_tokens);
+        // Where ranks hold a head together, each of them must have all heads.
+        let whole = shares.iter().all(|share| share.kv_heads().len() == self.config.kv_heads);
+        spec.pools = pool_specs(&shares[0].config(&self.config), page_tokens, whole);
         let packing = Packing {
             naming: self.naming,
             path: options.kernel_path,

@@ -8,7 +8,7 @@ mod pools;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memory_pool::{DeviceMemory, LoadFailed, LoadGate};
+use memory_pool::{DeviceMemory, LayerProgress, LoadFailed, LoadGate, PageBytes, RankPages};
 use types::{PageId, PoolId, TokenId};
 
 pub use self::pools::{PartSpec, PoolSpec};
@@ -66,6 +66,9 @@ pub struct Batch {
     pages: Vec<PageId>,
     /// Copies into pages of this batch that may still run.
     pub loads: Option<LoadGate>,
+    /// Whom the runner tells which layers' rows are in the pages, of as many ranks as it has and
+    /// as many layers as [`ModelSpec::layers`]. How the step ended is the caller's to say.
+    pub progress: Option<LayerProgress>,
 }
 
 /// Consecutive tokens of one request.
@@ -136,6 +139,7 @@ impl Batch {
         self.lists.clear();
         self.pages.clear();
         self.loads = None;
+        self.progress = None;
     }
 
     /// Adds a slice of `tokens` that starts at position `start` of its request and wants the
@@ -345,10 +349,24 @@ pub trait ModelRunner: Send {
         None
     }
 
+    /// What a link to another process reads and writes pages by, valid until the next
+    /// [`allocate`](Self::allocate); `None` where pages hold nothing or are not allocated yet. Not
+    /// meant for each step: it may allocate.
+    fn page_bytes(&self) -> Option<Arc<dyn PageBytes>> {
+        let memories = self.memories();
+        (!memories.is_empty()).then(|| {
+            let pages = RankPages::new(memories.to_vec(), self.spec().link_parts());
+            let pages: Arc<dyn PageBytes> = Arc::new(pages);
+            pages
+        })
+    }
+
     /// Runs the batch: writes each token's K/V rows into its slice's pages and leaves the rows of
     /// logits that are wanted, slice after slice, in the order of their tokens. Waits at
-    /// [`Batch::loads`] before it reads the rows of a layer. Reads no row outside a pool's window;
-    /// once it has seen its largest batch it allocates nothing.
+    /// [`Batch::loads`] before it reads the rows of a layer. Once the rows of a layer are in their
+    /// pages on a rank, computed and loaded ones, it tells [`Batch::progress`]; it writes none of
+    /// them again. Reads no row outside a pool's window; once it has seen its largest batch it
+    /// allocates nothing.
     ///
     /// # Errors
     /// Any [`RunError`]; the pages of the batch's slices then hold rubbish.

@@ -196,15 +196,17 @@ impl Shape {
                 // With more ranks than heads, heads are held more than once.
                 let held = (kv_heads / ranks.max(1) as u64).max(1);
                 let layer = page_tokens as u64 * 2 * held * head_dim * dtype.bytes();
-                let whole = (!full.is_empty()).then(|| pool("kv", page_tokens, None, full, layer));
+                let all = held == *kv_heads;
+                let whole =
+                    (!full.is_empty()).then(|| pool("kv", page_tokens, None, full, layer, all));
                 let windows = (!sliding.is_empty())
-                    .then(|| pool("swa", page_tokens, Some(*window), sliding, layer));
+                    .then(|| pool("swa", page_tokens, Some(*window), sliding, layer, all));
                 whole.into_iter().chain(windows).collect()
             }
             Attention::Latent { width, layers } => {
                 let layer = page_tokens as u64 * width * dtype.bytes();
                 let all: Vec<usize> = (0..*layers).collect();
-                vec![pool("kv", page_tokens, None, &all, layer)]
+                vec![pool("kv", page_tokens, None, &all, layer, true)]
             }
             Attention::Compressed(v4) => v4.pools(dtype, page_tokens as u64, drafts),
         };
@@ -229,8 +231,10 @@ fn pool(
     window: Option<usize>,
     layers: &[usize],
     layer_bytes: u64,
+    replicated: bool,
 ) -> PoolSpec {
-    let part = PartSpec { name, layers: layers.to_vec(), layer_bytes, host: true };
+    let layers = layers.to_vec();
+    let part = PartSpec { name, layers, layer_bytes, host: true, replicated };
     PoolSpec { name, page_tokens, window, parts: vec![part] }
 }
 
@@ -347,6 +351,7 @@ impl Compressed {
             layers: layers.to_vec(),
             layer_bytes,
             host,
+            replicated: true,
         };
         // Sums and gates, of both halves that overlap, in 32 bits.
         let state = |dim: u64| rings * RING * 2 * 2 * dim * 4;

@@ -30,13 +30,15 @@ pub(crate) fn places(config: &ModelConfig) -> impl Iterator<Item = Place> {
     })
 }
 
-/// The pools, with pages of `page_tokens` tokens. Each has one part, of the same name.
-pub(crate) fn specs(config: &ModelConfig, page_tokens: usize) -> Vec<PoolSpec> {
+/// The pools of a rank that computes `config`, with pages of `page_tokens` tokens. Each has one
+/// part, of the same name. `replicated`: every rank has all heads.
+pub(crate) fn specs(config: &ModelConfig, page_tokens: usize, replicated: bool) -> Vec<PoolSpec> {
     let spec = |name, window: Option<usize>| {
         let layers = 0..config.layers;
         let layers = layers.filter(|layer| is_sliding(config, *layer) == window.is_some());
         let layer_bytes = layout(config, page_tokens).layer_bytes() as u64;
-        let part = PartSpec { name, layers: layers.collect(), layer_bytes, host: true };
+        let layers = layers.collect();
+        let part = PartSpec { name, layers, layer_bytes, host: true, replicated };
         PoolSpec { name, page_tokens, window, parts: vec![part] }
     };
     let mut specs = vec![spec(GLOBAL, None)];

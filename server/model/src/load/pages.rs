@@ -33,7 +33,7 @@ pub fn page_multiple(config: &ModelConfig) -> usize {
     config.deepseek_v4.as_ref().map_or(1, |v4| v4.page_multiple())
 }
 
-/// The KV pools of a model, known from its configuration alone, with pages of `page_tokens`
+/// The KV pools of a model on one rank, known from its configuration alone, with pages of `page_tokens`
 /// tokens; `None`: as [`LoadOptions::page_tokens`](super::LoadOptions::page_tokens).
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub fn pools_of(
     page_tokens: Option<usize>,
 ) -> Result<Vec<PoolSpec>, PageTokensError> {
     let Some(v4) = &config.deepseek_v4 else {
-        return Ok(pool_specs(config, page_tokens.unwrap_or(PAGE_TOKENS).max(1)));
+        return Ok(pool_specs(config, page_tokens.unwrap_or(PAGE_TOKENS).max(1), true));
     };
     let multiple = v4.page_multiple();
     let usual = DEEPSEEK_V4_PAGE_TOKENS.next_multiple_of(multiple);

@@ -1,6 +1,6 @@
 //! The KV pools of a model: page ids, and the bytes that share them.
 
-use memory_pool::PartLayout;
+use memory_pool::{LinkPart, PartLayout};
 use types::PoolId;
 
 use super::ModelSpec;
@@ -31,6 +31,9 @@ pub struct PartSpec {
     pub layer_bytes: u64,
     /// Whether the host tier mirrors it.
     pub host: bool,
+    /// Whether every rank holds the same bytes, all of them: one rank's pages serve all. So it is
+    /// where there is one rank.
+    pub replicated: bool,
 }
 
 impl PoolSpec {
@@ -99,11 +102,35 @@ impl ModelSpec {
         });
         parts.collect()
     }
+
+    /// The parts of all pools as a link to another process needs them, in the order of
+    /// [`part_layouts`](Self::part_layouts).
+    #[must_use]
+    pub fn link_parts(&self) -> Vec<LinkPart> {
+        let part = |pool: PoolId, part: &PartSpec| LinkPart {
+            name: part.name,
+            pool,
+            layers: part.layers.clone(),
+            layer_bytes: usize::try_from(part.layer_bytes).unwrap_or(usize::MAX),
+            replicated: part.replicated,
+        };
+        let pools = (0..).map(PoolId).zip(&self.pools);
+        pools.flat_map(|(id, pool)| pool.parts.iter().map(move |own| part(id, own))).collect()
+    }
+
+    /// Layers of the model, as far as any of them has rows in a page: what a pass that tells its
+    /// progress ends with.
+    #[must_use]
+    pub fn layers(&self) -> usize {
+        let parts = self.pools.iter().flat_map(|pool| &pool.parts);
+        parts.filter_map(|part| part.layers.last()).max().map_or(0, |last| last + 1)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::ModelRunner;
 
     #[test]
     fn a_pool_weighs_what_its_parts_weigh() {
@@ -112,6 +139,7 @@ mod tests {
             layers: layers.to_vec(),
             layer_bytes,
             host,
+            replicated: host,
         };
         let parts = vec![
             part("a", &[0, 2, 4], 10, true),
@@ -120,6 +148,12 @@ mod tests {
         ];
         let pool = PoolSpec { name: "kv", page_tokens: 16, window: None, parts };
         assert_eq!((pool.page_bytes(), pool.host_page_bytes(), pool.layers()), (235, 35, 5));
+        let spec = crate::FakeRunner::new(crate::FakeOptions::default()).spec().clone();
+        let spec = ModelSpec { pools: vec![pool.clone()], ..spec };
+        assert_eq!(spec.layers(), 5);
+        let links = spec.link_parts();
+        let links: Vec<_> = links.iter().map(|p| (p.name, p.layer_bytes, p.replicated)).collect();
+        assert_eq!(links, [("a", 10, true), ("b", 5, true), ("c", 100, false)]);
         let anchor = PoolSpec { parts: Vec::new(), ..pool };
         assert_eq!((anchor.page_bytes(), anchor.layers()), (0, 0));
     }

@@ -86,6 +86,7 @@ impl ModelShare for Decoder {
         for (at, layer) in self.layers.iter().enumerate() {
             layer.keys_and_values(&step, rows, memory);
             peers.wait(batch.loads.as_ref(), at)?;
+            peers.tell(batch.progress.as_ref(), at + 1);
             layer.attend(&step, rows, memory);
             peers.add_up(&mut rows.delta, threads)?;
             trace.see(Some(at), "attn_out", &rows.delta);

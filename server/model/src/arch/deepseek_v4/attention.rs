@@ -100,6 +100,9 @@ impl Attention {
         if let (Some(indexer), Some(at)) = (&self.indexer, step.place.index) {
             let rows = &scratch.index.rows;
             indexer.compressor.store(compress, rows, at, memory, &mut scratch.compress);
+        }
+        peers.tell(step.batch.progress.as_ref(), step.layer + 1);
+        if let (Some(indexer), Some(at)) = (&self.indexer, step.place.index) {
             let choice = index::Step {
                 batch: step.batch,
                 positions: step.positions,

@@ -52,6 +52,8 @@ pub(crate) fn specs(config: &ModelConfig, v4: &DeepseekV4, page_tokens: usize) -
         layer_bytes: (values * size_of::<f32>()) as u64,
         // The state of heavy layers is empty wherever a page ends.
         host: name != C128_STATE,
+        // No rank has a part of a latent, a compressor or an indexer's keys.
+        replicated: true,
     };
     let (sparse_rows, heavy_rows) = (page_tokens / v4.sparse_ratio, page_tokens / v4.heavy_ratio);
     // Values and gates of a token, both of two halves where windows overlap.

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard
 use std::time::Duration;
 
 use kernels::{ThreadPool, add};
-use memory_pool::LoadGate;
+use memory_pool::{LayerProgress, LoadGate};
 use types::{Clock, Time};
 
 use super::part;
@@ -168,6 +168,13 @@ impl<'a> Peers<'a> {
         let outcome = loads.wait(self.rank, layer);
         self.waited += self.clock.now().since(start);
         Ok(outcome?)
+    }
+
+    /// Tells that the rows of the first `layers` layers are in the pages of this rank.
+    pub(crate) fn tell(&self, progress: Option<&LayerProgress>, layers: usize) {
+        if let Some(progress) = progress {
+            progress.advance(self.rank, layers);
+        }
     }
 
     /// Replaces the partial sums of all ranks by their sum, added up from the first rank to the

@@ -54,6 +54,16 @@ pub const HTTP: &[f64] = &[
 pub const XFER: &[f64] =
     &[0.0001, 0.0003, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
+/// One transfer between workers, by stage: from a page over loopback (0.5 ms) to a long prompt that
+/// waits for its prefill (60 s).
+pub const LINK: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0,
+];
+
+/// Shares: tenths.
+pub const RATIO: &[f64] = &[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+
 /// How long cached pages lie unused: from the next turn of an agent (0.1 s) to a day.
 pub const AGE: &[f64] = &[
     0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0,

@@ -8,126 +8,11 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use crate::labels::Role;
+use crate::roles::Per;
 
-/// What a metric counts, as Prometheus types it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Only grows; its name ends in `_total`.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Classic histogram with fixed bucket edges.
-    Histogram,
-}
+mod unit;
 
-impl Kind {
-    /// The word of the exposition format.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
-
-/// Unit of a metric or of an expression over metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Unit {
-    /// A plain number of things.
-    Count,
-    /// Requests.
-    Requests,
-    /// Tokens.
-    Tokens,
-    /// Slots (pages or states) of a pool.
-    Slots,
-    /// Bytes.
-    Bytes,
-    /// Seconds of duration.
-    Seconds,
-    /// A moment: Unix seconds.
-    Timestamp,
-    /// Share, 0 to 1.
-    Ratio,
-    /// 0 or 1: constants that carry labels, and one-hot states.
-    Flag,
-    /// Things a second.
-    CountPerSecond,
-    /// Requests a second.
-    RequestsPerSecond,
-    /// Tokens a second.
-    TokensPerSecond,
-    /// Slots a second.
-    SlotsPerSecond,
-    /// Bytes a second.
-    BytesPerSecond,
-}
-
-impl Unit {
-    /// Unit of a per-second rate of this quantity; a rate of seconds is a share of elapsed time.
-    pub const fn rate(self) -> Self {
-        match self {
-            Self::Requests => Self::RequestsPerSecond,
-            Self::Tokens => Self::TokensPerSecond,
-            Self::Slots => Self::SlotsPerSecond,
-            Self::Bytes => Self::BytesPerSecond,
-            Self::Seconds => Self::Ratio,
-            Self::Count
-            | Self::Timestamp
-            | Self::Ratio
-            | Self::Flag
-            | Self::CountPerSecond
-            | Self::RequestsPerSecond
-            | Self::TokensPerSecond
-            | Self::SlotsPerSecond
-            | Self::BytesPerSecond => Self::CountPerSecond,
-        }
-    }
-
-    /// Unit of a metric, read from the last word of its name that is a unit; `Count` without one.
-    pub const fn of_name(name: &str) -> Self {
-        let bytes = name.as_bytes();
-        if contains(bytes, b"_timestamp_seconds") || contains(bytes, b"_start_time_seconds") {
-            return Self::Timestamp;
-        }
-        let mut end = bytes.len();
-        while end > 0 {
-            let mut start = end;
-            while start > 0 && bytes[start - 1] != b'_' {
-                start -= 1;
-            }
-            let (_, tail) = bytes.split_at(start);
-            let (word, _) = tail.split_at(end - start);
-            match word {
-                b"seconds" => return Self::Seconds,
-                b"bytes" => return Self::Bytes,
-                b"tokens" => return Self::Tokens,
-                b"requests" => return Self::Requests,
-                b"slots" => return Self::Slots,
-                b"ratio" => return Self::Ratio,
-                b"info" | b"state" => return Self::Flag,
-                _ => end = start.saturating_sub(1),
-            }
-        }
-        Self::Count
-    }
-}
-
-const fn contains(text: &[u8], part: &[u8]) -> bool {
-    let mut at = 0;
-    while at + part.len() <= text.len() {
-        let mut same = 0;
-        while same < part.len() && text[at + same] == part[same] {
-            same += 1;
-        }
-        if same == part.len() {
-            return true;
-        }
-        at += 1;
-    }
-    false
-}
+pub use unit::{Kind, Unit};
 
 /// Who exposes a metric, hence which scrape jobs carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -159,6 +44,8 @@ pub enum Values {
         bound: usize,
         /// Where the bound comes from.
         why: &'static str,
+        /// Whether values leave again; their series are then removed.
+        leaves: bool,
     },
 }
 
@@ -190,16 +77,47 @@ pub struct Info {
     pub source: Source,
     /// Roles whose process exposes it.
     pub roles: &'static [Role],
+    /// What a router exports a series of; engines serve one model.
+    pub per: Per,
     #[doc(hidden)]
-    pub combinations: fn() -> Vec<Vec<Cow<'static, str>>>,
+    pub combinations: fn(Role) -> Vec<Vec<Cow<'static, str>>>,
 }
 
 impl Info {
-    /// Label values of every series that exists from the start, in the order of `labels`.
+    /// Label values of every series that a role has from the start, in the order of `labels`; on a
+    /// router of each model, or of itself.
     ///
-    /// Empty for a metric with an open label: its series appear when their values are known.
-    pub fn combinations(&self) -> Vec<Vec<Cow<'static, str>>> {
-        (self.combinations)()
+    /// Empty for a metric that the role does not export, and for one with an open label: its series
+    /// appear when their values are known.
+    pub fn combinations(&self, role: Role) -> Vec<Vec<Cow<'static, str>>> {
+        if self.is_of(role) { (self.combinations)(role) } else { Vec::new() }
+    }
+
+    /// Whether a role exports it.
+    pub fn is_of(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// What a router exports the series with these values of.
+    pub fn per(&self, values: &[Cow<'static, str>]) -> Per {
+        let mut routes = self.labels.iter().zip(values).filter(|(label, _)| label.name == "route");
+        match self.per {
+            Per::Model if routes.any(|(_, route)| !of_a_model(route)) => Per::Process,
+            per @ (Per::Model | Per::Process) => per,
+        }
+    }
+
+    /// Labels that its series have beside its own: those of all series, but no model where only a
+    /// router exports it and not by model.
+    pub fn common_labels(&self) -> &'static [&'static str] {
+        let modelless = self.per == Per::Process && self.roles == crate::roles::ROUTER;
+        let all = &crate::promql::COMMON;
+        if modelless { &all[..all.len() - 1] } else { all }
+    }
+
+    /// Whether its series are removed when a value leaves.
+    pub fn leaves(&self) -> bool {
+        self.labels.iter().any(|label| matches!(label.values, Values::Open { leaves: true, .. }))
     }
 
     /// The label of that name, if the metric has it.
@@ -211,6 +129,12 @@ impl Info {
     pub fn is_closed(&self) -> bool {
         self.labels.iter().all(|label| matches!(label.values, Values::Closed(_)))
     }
+}
+
+/// Whether requests of a route ask for a model.
+fn of_a_model(route: &str) -> bool {
+    use crate::labels::Route;
+    [Route::Completions, Route::ChatCompletions].iter().any(|known| known.as_str() == route)
 }
 
 /// A label: a closed enum or an open value with a bound. See `labels`.
@@ -225,6 +149,11 @@ pub trait Label: Clone + 'static {
 
     /// All values of a closed label; empty for an open one.
     fn all() -> &'static [Self];
+
+    /// Whether a role records it.
+    fn occurs(&self, _role: Role) -> bool {
+        true
+    }
 }
 
 /// Stands for a label (not for one of its values) in an argument list.
@@ -249,6 +178,9 @@ pub trait LabelSet: Clone + 'static {
 
     /// Every combination of closed values; empty when a label is open.
     fn all() -> Vec<Self>;
+
+    /// Whether a role records each of the values.
+    fn occurs(&self, role: Role) -> bool;
 }
 
 /// Says that a label set has label `L`; `At` is the place and is always inferred.
@@ -272,6 +204,10 @@ impl LabelSet for () {
     fn all() -> Vec<Self> {
         vec![()]
     }
+
+    fn occurs(&self, _role: Role) -> bool {
+        true
+    }
 }
 
 macro_rules! label_set {
@@ -287,6 +223,10 @@ macro_rules! label_set {
                 let mut sets = Vec::new();
                 label_set!(@each sets [] $($label $place),+);
                 sets
+            }
+
+            fn occurs(&self, role: Role) -> bool {
+                $(self.$place.occurs(role))&&+
             }
         }
         label_set!(@has [$($label),+] $($label $place),+);
@@ -321,10 +261,14 @@ label_set!(A 0, B 1, C 2, D 3, E 4);
 label_set!(A 0, B 1, C 2, D 3, E 4, F 5);
 label_set!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 
-/// Combinations of the closed values that can occur, as text.
+/// Combinations of the closed values that can occur at a role, as text.
 #[doc(hidden)]
-pub fn combinations_of<L: LabelSet>(possible: fn(&L) -> bool) -> Vec<Vec<Cow<'static, str>>> {
-    L::all().into_iter().filter(possible).map(|set| set.values()).collect()
+pub fn combinations_of<L: LabelSet>(
+    role: Role,
+    possible: fn(Role, &L) -> bool,
+) -> Vec<Vec<Cow<'static, str>>> {
+    let occurs = |set: &L| set.occurs(role) && possible(role, set);
+    L::all().into_iter().filter(occurs).map(|set| set.values()).collect()
 }
 
 /// A declared metric of any kind.
@@ -412,15 +356,18 @@ impl<L: LabelSet> Cumulative for TimeCounter<L> {}
 
 /// Declares metrics: one `const` each, and `ALL` with the declarations of all of them.
 ///
-/// The doc comment is the help text. `buckets` is for histograms; `only` names a predicate over the
-/// label set that is true for the combinations that can occur, where not all can.
+/// The doc comment is the help text. `buckets` is for histograms; `only` names a predicate over a
+/// role and the label set that is true for the combinations that can occur, where not all can; `by`
+/// names the set of `roles` that export it, where those of the module do not; `per` says
+/// what a router exports a series of, where that is not each model.
 macro_rules! catalog {
     (
         source: $source:ident, roles: $roles:expr;
         $(
             $(#[doc = $help:literal])+
             $name:ident : $kind:ident < $labels:ty > = $text:literal
-                $(, buckets $buckets:expr)? $(, only $possible:expr)? ;
+                $(, buckets $buckets:expr)? $(, only $possible:expr)?
+                $(, by $by:ident)? $(, per $per:ident)? ;
         )+
     ) => {
         $(
@@ -434,9 +381,10 @@ macro_rules! catalog {
                     buckets: catalog!(@buckets $($buckets)?),
                     unit: $crate::def::Unit::of_name($text),
                     source: $crate::def::Source::$source,
-                    roles: $roles,
-                    combinations: || {
-                        $crate::def::combinations_of::<$labels>(catalog!(@only $($possible)?))
+                    roles: catalog!(@by $roles $(, $by)?),
+                    per: catalog!(@per $($per)?),
+                    combinations: |role| {
+                        $crate::def::combinations_of::<$labels>(role, catalog!(@only $($possible)?))
                     },
                 });
         )+
@@ -446,8 +394,12 @@ macro_rules! catalog {
     };
     (@buckets) => { &[] };
     (@buckets $buckets:expr) => { $buckets };
-    (@only) => { |_| true };
+    (@only) => { |_, _| true };
     (@only $possible:expr) => { $possible };
+    (@by $roles:expr) => { $roles };
+    (@by $roles:expr, $by:ident) => { $crate::roles::$by };
+    (@per) => { $crate::roles::Per::Model };
+    (@per $per:ident) => { $crate::roles::Per::$per };
 }
 
 pub(crate) use catalog;

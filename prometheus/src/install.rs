@@ -5,7 +5,8 @@
 //! timer, or raw histogram samples pile up between scrapes.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics::{Key, Label as KeyLabel, Level, Metadata, Recorder};
@@ -15,13 +16,22 @@ use metrics_exporter_prometheus::{
 
 use crate::def::{self, Info, Kind, Label, LabelSet, Metric, Unit};
 use crate::labels::{ModelName, Role};
+use crate::roles::Per;
 use crate::server;
+use leaving::Leaving;
+use undeclared::Undeclared;
 
+pub use handle::{CounterHandle, GaugeHandle, HistogramHandle, TimeHandle};
+pub use members::{LINGER, MEMBERS_MAX, Members, OTHER};
 pub use page::filter;
 
+mod handle;
+mod leaving;
+mod members;
 mod page;
 #[cfg(test)]
 mod tests;
+mod undeclared;
 
 /// Raw samples kept between two upkeeps are bounded by calling it this often.
 pub const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -32,6 +42,9 @@ pub enum InstallError {
     /// A constant label is empty; an empty label is no label.
     #[error("the model name is empty")]
     EmptyModelName,
+    /// A router serves several models; its registry is made otherwise.
+    #[error("a router has no one model")]
+    RouterOfOneModel,
     /// The exporter refuses the declaration of a metric.
     #[error("cannot export {name}")]
     Exporter {
@@ -42,18 +55,25 @@ pub enum InstallError {
     },
 }
 
-/// All series of one process.
+/// All series of one process, or those of one model of a router.
 ///
-/// Cheap to clone. Every metric whose labels are all closed has all its series, at 0, from the
-/// start; a metric with open labels has those that handles were made for.
+/// Cheap to clone. Every metric of the role whose labels are all closed has all its series, at 0,
+/// from the start; a metric with open labels has those that handles were made for. The handle of a
+/// metric that the role does not export does nothing.
 #[derive(Debug, Clone)]
 pub struct Registry {
     exporter: Option<Arc<Exporter>>,
+    /// The model that series of a router are of.
+    model: Option<Arc<str>>,
 }
 
 struct Exporter {
+    role: Role,
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
+    leaving: Leaving,
+    /// Models of a router whose series are there.
+    models: Mutex<BTreeSet<Arc<str>>>,
     /// The constant labels, as they stand in front of a series' own.
     constants: String,
     render_time: metrics::Histogram,
@@ -66,18 +86,38 @@ impl std::fmt::Debug for Exporter {
     }
 }
 
+/// Where a series is kept.
+enum Place<'a> {
+    /// Nowhere: the role does not export it.
+    Absent,
+    /// Nowhere: the role exports the metric, but never with this value.
+    Undeclared,
+    /// With the exporter.
+    Exporter(&'a PrometheusRecorder, Key),
+    /// With the series that are removed when their values leave.
+    Leaving(&'a Leaving, Vec<Cow<'static, str>>),
+}
+
 impl Registry {
-    /// A registry whose series all carry `engine_role` and `model_name`.
+    /// A registry of an engine, whose series all carry `engine_role` and `model_name`.
     pub fn new(role: Role, model_name: &str) -> Result<Self, InstallError> {
         if model_name.is_empty() {
             return Err(InstallError::EmptyModelName);
         }
-        // The exporter could add constant labels as well, but formats them anew for every line,
-        // which doubles the cost of a page.
-        let constants = page::constants(&[
-            (Role::INFO.name, role.as_str()),
-            (ModelName::INFO.name, model_name),
-        ]);
+        if role == Role::Router {
+            return Err(InstallError::RouterOfOneModel);
+        }
+        let model = (ModelName::INFO.name, model_name);
+        Self::with_constants(role, &[(Role::INFO.name, role.as_str()), model])
+    }
+
+    /// A registry of a router: its series carry `engine_role`, and `model_name` those that were
+    /// made through [`model`](Self::model).
+    pub fn router() -> Result<Self, InstallError> {
+        Self::with_constants(Role::Router, &[(Role::INFO.name, Role::Router.as_str())])
+    }
+
+    fn with_constants(role: Role, constants: &[(&str, &str)]) -> Result<Self, InstallError> {
         let mut builder = PrometheusBuilder::new();
         for info in crate::all().filter(|info| info.kind == Kind::Histogram) {
             builder = builder
@@ -85,25 +125,62 @@ impl Registry {
                 .map_err(|source| InstallError::Exporter { name: info.name, source })?;
         }
         let recorder = builder.build_recorder();
-        for info in crate::all().filter(|info| info.roles.contains(&role)) {
+        for info in crate::all().filter(|info| info.is_of(role)) {
             describe(&recorder, info);
-            for values in info.combinations() {
-                register(&recorder, info, values);
+        }
+        let own = |info| key(info, Vec::new(), None);
+        let time = own(server::METRICS_RENDER_DURATION.info);
+        let render_time = recorder.register_histogram(&time, &METADATA);
+        let series = recorder.register_gauge(&own(server::METRICS_SERIES.info), &METADATA);
+        let exporter = Arc::new(Exporter {
+            role,
+            handle: recorder.handle(),
+            recorder,
+            leaving: Leaving::default(),
+            models: Mutex::default(),
+            // The exporter could add constant labels as well, but formats them anew for every line,
+            // which doubles the cost of a page.
+            constants: page::constants(constants),
+            render_time,
+            series,
+        });
+        let registry = Self { exporter: Some(exporter), model: None };
+        registry.register_closed(|per| role != Role::Router || per == Per::Process);
+        Ok(registry)
+    }
+
+    /// The series of one model of a router; they are there at 0 from the first call on.
+    ///
+    /// The caller keeps to a list of models and folds all others into one name, since names come
+    /// from clients.
+    ///
+    /// # Panics
+    ///
+    /// When the registry is not a router's.
+    pub fn model(&self, name: &str) -> Self {
+        let name: Arc<str> = name.into();
+        let of_model = Self { exporter: self.exporter.clone(), model: Some(Arc::clone(&name)) };
+        if let Some(exporter) = &self.exporter {
+            assert!(exporter.role == Role::Router, "an engine serves one model");
+            let mut models = exporter.models.lock().unwrap_or_else(PoisonError::into_inner);
+            if models.insert(name) {
+                of_model.register_closed(|per| per == Per::Model);
             }
         }
-        let render_time = recorder
-            .register_histogram(&key(server::METRICS_RENDER_DURATION.info, Vec::new()), &METADATA);
-        let series = recorder.register_gauge(&key(server::METRICS_SERIES.info, vec![]), &METADATA);
-        let handle = recorder.handle();
-        let exporter = Arc::new(Exporter { recorder, handle, constants, render_time, series });
-        Ok(Self { exporter: Some(exporter) })
+        of_model
     }
 
     /// A registry that records nothing and renders an empty page; its handles do nothing.
     ///
     /// For measuring what recording costs.
     pub const fn disabled() -> Self {
-        Self { exporter: None }
+        Self { exporter: None, model: None }
+    }
+
+    /// Whether the role exports the series with these labels.
+    pub fn exports<M: Metric>(&self, metric: M, labels: &M::Labels) -> bool {
+        let role = self.exporter.as_ref().map(|exporter| exporter.role);
+        role.is_some_and(|role| metric.info().is_of(role) && labels.occurs(role))
     }
 
     /// The handle of one series of a counter.
@@ -114,10 +191,13 @@ impl Registry {
     /// A handle for every combination of closed values, in the order of [`LabelSet::all`]; `None`
     /// for those that the catalog says cannot occur.
     pub fn counters<L: LabelSet>(&self, metric: def::Counter<L>) -> Vec<Option<CounterHandle>> {
-        let mut declared = metric.info().combinations().into_iter().peekable();
+        let role = self.exporter.as_ref().map(|exporter| exporter.role);
+        let declared = role.map(|role| metric.info().combinations(role)).unwrap_or_default();
+        let mut declared = declared.into_iter().peekable();
         let handle = |labels: L| {
             let known = declared.next_if(|values| *values == labels.values()).is_some();
-            known.then(|| self.counter(metric, labels))
+            let mine = known && self.is_mine(metric.info(), &labels.values());
+            mine.then(|| self.counter(metric, labels))
         };
         L::all().into_iter().map(handle).collect()
     }
@@ -129,32 +209,81 @@ impl Registry {
 
     /// The handle of one series of a gauge.
     pub fn gauge<L: LabelSet>(&self, metric: def::Gauge<L>, labels: L) -> GaugeHandle {
-        GaugeHandle(match &self.exporter {
-            Some(exporter) => {
-                let key = key(metric.info(), labels.values());
-                exporter.recorder.register_gauge(&key, &METADATA)
+        let info = metric.info();
+        GaugeHandle(match self.place(info, &labels) {
+            Place::Absent => metrics::Gauge::noop(),
+            Place::Undeclared => metrics::Gauge::from_arc(Arc::new(Undeclared(info.name))),
+            Place::Exporter(recorder, key) => recorder.register_gauge(&key, &METADATA),
+            Place::Leaving(leaving, values) => {
+                metrics::Gauge::from_arc(leaving.series(info, values))
             }
-            None => metrics::Gauge::noop(),
         })
     }
 
     /// The handle of one series of a histogram.
+    ///
+    /// # Panics
+    ///
+    /// When a label of the metric has values that leave: only counters and gauges can be removed.
     pub fn histogram<L: LabelSet>(&self, metric: def::Histogram<L>, labels: L) -> HistogramHandle {
-        HistogramHandle(match &self.exporter {
-            Some(exporter) => {
-                let key = key(metric.info(), labels.values());
-                exporter.recorder.register_histogram(&key, &METADATA)
-            }
-            None => metrics::Histogram::noop(),
+        let info = metric.info();
+        HistogramHandle(match self.place(info, &labels) {
+            Place::Absent => metrics::Histogram::noop(),
+            Place::Undeclared => metrics::Histogram::from_arc(Arc::new(Undeclared(info.name))),
+            Place::Exporter(recorder, key) => recorder.register_histogram(&key, &METADATA),
+            Place::Leaving(..) => panic!("{} is a histogram and cannot leave", info.name),
         })
     }
 
     fn raw_counter<L: LabelSet>(&self, info: &'static Info, labels: &L) -> metrics::Counter {
-        match &self.exporter {
-            Some(exporter) => {
-                exporter.recorder.register_counter(&key(info, labels.values()), &METADATA)
+        match self.place(info, labels) {
+            Place::Absent => metrics::Counter::noop(),
+            Place::Undeclared => metrics::Counter::from_arc(Arc::new(Undeclared(info.name))),
+            Place::Exporter(recorder, key) => recorder.register_counter(&key, &METADATA),
+            Place::Leaving(leaving, values) => {
+                metrics::Counter::from_arc(leaving.series(info, values))
             }
-            None => metrics::Counter::noop(),
+        }
+    }
+
+    /// Removes every series with this value of a label whose values leave.
+    pub fn remove<L: Label>(&self, value: &L) {
+        if let Some(exporter) = &self.exporter {
+            exporter.leaving.remove(L::INFO.name, &value.value());
+        }
+    }
+
+    /// Whether series with these values belong here: on a router to a model or to none.
+    fn is_mine(&self, info: &'static Info, values: &[Cow<'static, str>]) -> bool {
+        let router = self.exporter.as_ref().is_some_and(|e| e.role == Role::Router);
+        !router || (info.per(values) == Per::Model) == self.model.is_some()
+    }
+
+    fn place<L: LabelSet>(&self, info: &'static Info, labels: &L) -> Place<'_> {
+        let Some(exporter) = self.exporter.as_ref().filter(|e| info.is_of(e.role)) else {
+            return Place::Absent;
+        };
+        if !labels.occurs(exporter.role) {
+            return Place::Undeclared;
+        }
+        let values = labels.values();
+        assert!(self.is_mine(info, &values), "{} {values:?}: by model, or not", info.name);
+        if info.leaves() {
+            return Place::Leaving(&exporter.leaving, values);
+        }
+        Place::Exporter(&exporter.recorder, key(info, values, self.model.as_deref()))
+    }
+
+    /// Registers all closed series that belong here.
+    fn register_closed(&self, belongs: impl Fn(Per) -> bool) {
+        let Some(exporter) = &self.exporter else { return };
+        for info in crate::all() {
+            for values in info.combinations(exporter.role) {
+                if belongs(info.per(&values)) {
+                    let key = key(info, values, self.model.as_deref());
+                    register(&exporter.recorder, info.kind, &key);
+                }
+            }
         }
     }
 
@@ -168,7 +297,9 @@ impl Registry {
         };
         #[expect(clippy::disallowed_methods, reason = "measures itself; decides nothing by it")]
         let start = Instant::now();
-        let (page, samples) = page::tidy(&exporter.handle.render(), &exporter.constants);
+        let mut text = exporter.handle.render();
+        exporter.leaving.render(&mut text);
+        let (page, samples) = page::tidy(&text, &exporter.constants);
         exporter.render_time.record(start.elapsed().as_secs_f64());
         exporter.series.set(samples as f64);
         page
@@ -184,14 +315,11 @@ impl Registry {
 
 static METADATA: Metadata<'static> = Metadata::new("metric_catalog", Level::INFO, None);
 
-fn key(info: &'static Info, values: Vec<Cow<'static, str>>) -> Key {
-    let labels: Vec<_> = info
-        .labels
-        .iter()
-        .zip(values)
-        .map(|(label, value)| KeyLabel::new(label.name, value))
-        .collect();
-    Key::from_parts(info.name, labels)
+fn key(info: &'static Info, values: Vec<Cow<'static, str>>, model: Option<&str>) -> Key {
+    let model = model.map(|name| KeyLabel::new(ModelName::INFO.name, name.to_owned()));
+    let own = info.labels.iter().zip(values);
+    let own = own.map(|(label, value)| KeyLabel::new(label.name, value));
+    Key::from_parts(info.name, model.into_iter().chain(own).collect::<Vec<_>>())
 }
 
 fn describe(recorder: &PrometheusRecorder, info: &'static Info) {
@@ -202,109 +330,15 @@ fn describe(recorder: &PrometheusRecorder, info: &'static Info) {
     }
 }
 
-fn register(recorder: &PrometheusRecorder, info: &'static Info, values: Vec<Cow<'static, str>>) {
-    let key = key(info, values);
-    match info.kind {
-        Kind::Counter => recorder.register_counter(&key, &METADATA).increment(0),
-        Kind::Gauge => recorder.register_gauge(&key, &METADATA).set(0.0),
-        Kind::Histogram => drop(recorder.register_histogram(&key, &METADATA)),
+fn register(recorder: &PrometheusRecorder, kind: Kind, key: &Key) {
+    match kind {
+        Kind::Counter => recorder.register_counter(key, &METADATA).increment(0),
+        Kind::Gauge => recorder.register_gauge(key, &METADATA).set(0.0),
+        Kind::Histogram => drop(recorder.register_histogram(key, &METADATA)),
     }
 }
 
 /// Whether the exporter holds a counter in nanoseconds.
 fn is_time(info: &Info) -> bool {
     info.kind == Kind::Counter && info.unit == Unit::Seconds
-}
-
-/// One series of a counter.
-#[derive(Debug, Clone)]
-pub struct CounterHandle(metrics::Counter);
-
-impl CounterHandle {
-    /// Adds one.
-    pub fn increment(&self) {
-        self.0.increment(1);
-    }
-
-    /// Adds `count`.
-    pub fn add(&self, count: u64) {
-        self.0.increment(count);
-    }
-}
-
-/// One series of a time counter; counted in nanoseconds, shown in seconds.
-#[derive(Debug, Clone)]
-pub struct TimeHandle(metrics::Counter);
-
-impl TimeHandle {
-    /// Adds a time.
-    pub fn add(&self, time: Duration) {
-        self.0.increment(nanoseconds(time));
-    }
-
-    /// Sets the total, for a total that somebody else keeps; it must not fall.
-    pub fn set_total(&self, total: Duration) {
-        self.0.absolute(nanoseconds(total));
-    }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// One series of a gauge.
-#[derive(Debug, Clone)]
-pub struct GaugeHandle(metrics::Gauge);
-
-impl GaugeHandle {
-    /// Sets the value; it should be finite.
-    pub fn set(&self, value: f64) {
-        self.0.set(value);
-    }
-
-    /// Sets a whole number.
-    pub fn set_count(&self, value: u64) {
-        self.0.set(value as f64);
-    }
-
-    /// Sets a duration, in seconds.
-    pub fn set_duration(&self, value: Duration) {
-        self.0.set(value.as_secs_f64());
-    }
-
-    /// Adds one.
-    pub fn increment(&self) {
-        self.0.increment(1.0);
-    }
-
-    /// Takes one away.
-    pub fn decrement(&self) {
-        self.0.decrement(1.0);
-    }
-}
-
-/// One series of a histogram.
-#[derive(Debug, Clone)]
-pub struct HistogramHandle(metrics::Histogram);
-
-impl HistogramHandle {
-    /// Records one value.
-    pub fn record(&self, value: f64) {
-        self.0.record(value);
-    }
-
-    /// Records a whole number.
-    pub fn record_count(&self, value: u64) {
-        self.0.record(value as f64);
-    }
-
-    /// Records a duration, in seconds.
-    pub fn record_duration(&self, value: Duration) {
-        self.0.record(value.as_secs_f64());
-    }
-
-    /// Records a duration, in seconds, so many times.
-    pub fn record_durations(&self, value: Duration, count: u64) {
-        self.0.record_many(value.as_secs_f64(), usize::try_from(count).unwrap_or(usize::MAX));
-    }
 }

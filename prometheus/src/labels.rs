@@ -1,8 +1,9 @@
 //! Labels: closed sets of values, and open ones with a bound.
 //!
-//! Only values that the product can record today are here; `LATER` in `promql` lists the values
-//! that rules already name for roles to come. No label is ever taken from what a client sends
-//! without being folded into a closed set first (`Route`, `Method`, `StatusCode`).
+//! Only values that the product can record today are here. `of` names the roles that record a value
+//! (sets of `roles`); without it every role does that exports the metric. No label is ever taken
+//! from what a client sends without being folded into a closed set first (`Route`, `Method`,
+//! `StatusCode`).
 
 mod possible;
 
@@ -10,13 +11,13 @@ use std::borrow::Cow;
 
 use crate::def::{Label, LabelInfo, Values};
 
-pub(crate) use possible::{abort_possible, http_possible};
+pub(crate) use possible::{abort_possible, http_possible, transfer_error_possible};
 
 macro_rules! closed {
     ($(
         $(#[$doc:meta])+
         $name:ident : $label:literal {
-            $($(#[$value_doc:meta])+ $value:ident = $text:literal),+ $(,)?
+            $($(#[$value_doc:meta])+ $value:ident = $text:literal $(of $roles:ident)?),+ $(,)?
         }
     )+) => {$(
         $(#[$doc])+
@@ -53,12 +54,22 @@ macro_rules! closed {
             fn all() -> &'static [Self] {
                 Self::ALL
             }
+
+            fn occurs(&self, role: Role) -> bool {
+                let roles = match self {
+                    $(Self::$value => closed!(@of $($roles)?)),+
+                };
+                roles.contains(&role)
+            }
         }
     )+};
+    (@of) => { $crate::roles::ALL };
+    (@of $roles:ident) => { $crate::roles::$roles };
 }
 
 macro_rules! open {
-    ($($(#[$doc:meta])+ $name:ident : $label:literal, $bound:literal, $why:literal;)+) => {$(
+    ($($(#[$doc:meta])+ $name:ident : $label:literal, $bound:literal, $why:literal
+        $(, $leaves:ident)?;)+) => {$(
         $(#[$doc])+
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub struct $name(Cow<'static, str>);
@@ -71,8 +82,14 @@ macro_rules! open {
         }
 
         impl Label for $name {
-            const INFO: LabelInfo =
-                LabelInfo { name: $label, values: Values::Open { bound: $bound, why: $why } };
+            const INFO: LabelInfo = LabelInfo {
+                name: $label,
+                values: Values::Open {
+                    bound: $bound,
+                    why: $why,
+                    leaves: open!(@leaves $($leaves)?),
+                },
+            };
 
             fn value(&self) -> Cow<'static, str> {
                 self.0.clone()
@@ -83,10 +100,20 @@ macro_rules! open {
             }
         }
     )+};
+    (@leaves) => { false };
+    (@leaves leaves) => { true };
 }
 
+mod http;
+mod open;
+mod pair;
+mod router;
 mod store;
 
+pub use http::*;
+pub use open::*;
+pub use pair::*;
+pub use router::*;
 pub use store::*;
 
 closed! {
@@ -94,6 +121,12 @@ closed! {
     Role: "engine_role" {
         /// Prefill and decode in one process.
         Unified = "unified",
+        /// Computes prompts and hands their KV to a decode worker.
+        Prefill = "prefill",
+        /// Answers clients from KV that prefill workers computed.
+        Decode = "decode",
+        /// Spreads requests over workers.
+        Router = "router",
     }
     /// Queue that a request waits in.
     Queue: "queue" {
@@ -101,24 +134,32 @@ closed! {
         Waiting = "waiting",
         /// Preempted, to be computed again.
         Retracted = "retracted",
+        /// Accepted; the decode worker has no room for its KV yet.
+        Bootstrap = "bootstrap" of PREFILL,
+        /// Computed; the decode worker has not said yet that all of its KV is there.
+        InflightSend = "inflight_send" of PREFILL,
+        /// A prefill worker has accepted it; it waits for room here.
+        Prealloc = "prealloc" of DECODE,
+        /// It has room; its KV is being computed or is on its way.
+        Transfer = "transfer" of DECODE,
     }
     /// Kind of batch that a forward pass ran.
     Phase: "phase" {
         /// Only prompt tokens.
         Prefill = "prefill",
         /// Only one token per request.
-        Decode = "decode",
+        Decode = "decode" of GENERATING,
         /// Both.
-        Mixed = "mixed",
+        Mixed = "mixed" of GENERATING,
     }
     /// Kind of scheduler turn: a batch, or nothing to run.
     Turn: "phase" {
         /// Ran a prefill batch.
         Prefill = "prefill",
         /// Ran a decode batch.
-        Decode = "decode",
+        Decode = "decode" of GENERATING,
         /// Ran a mixed batch.
-        Mixed = "mixed",
+        Mixed = "mixed" of GENERATING,
         /// Found nothing to run.
         Idle = "idle",
     }
@@ -170,11 +211,11 @@ closed! {
     /// How a request left the engine.
     Outcome: "outcome" {
         /// End of text, stop string or stop token.
-        Stop = "stop",
-        /// Token limit reached.
+        Stop = "stop" of ANSWERING,
+        /// Token limit reached; all that is asked of a prefill worker.
         Length = "length",
         /// The answer is a call of the client's tools.
-        ToolCall = "tool_call",
+        ToolCall = "tool_call" of ANSWERING,
         /// Given up before its end.
         Aborted = "aborted",
         /// The engine could not go on.
@@ -182,32 +223,40 @@ closed! {
     }
     /// Where a request was when it was given up.
     AbortStage: "stage" {
-        /// In a queue.
+        /// In a queue; at the router: no worker has answered yet.
         Queued = "queued",
+        /// The two workers of a pair had not agreed yet where its KV goes.
+        Bootstrap = "bootstrap" of PAIR,
         /// Its prompt was being computed.
-        Prefill = "prefill",
+        Prefill = "prefill" of ENGINES,
+        /// Its KV was being waited for, or on its way.
+        Transfer = "transfer" of PAIR,
         /// It was producing tokens.
-        Decode = "decode",
+        Decode = "decode" of ANSWERING,
     }
     /// Who gave a request up.
     AbortInitiator: "initiator" {
         /// The client.
-        Client = "client",
+        Client = "client" of ANSWERING,
         /// This server.
         Server = "server",
+        /// The other worker of a pair.
+        Peer = "peer" of PAIR,
     }
     /// Why a request was given up.
     AbortReason: "reason" {
         /// The connection is gone.
         ClientGone = "client_gone",
         /// The client does not read what it asked for.
-        SlowClient = "slow_client",
+        SlowClient = "slow_client" of ANSWERING,
         /// Still running when the time to drain was over.
         DrainDeadline = "drain_deadline",
         /// The process stops without draining.
         Shutdown = "shutdown",
         /// It ran longer than it may.
         RunningTimeout = "running_timeout",
+        /// The other worker of a pair gave it up.
+        PeerAbort = "peer_abort" of PAIR,
     }
     /// Objective that a request is judged against.
     Slo: "slo" {
@@ -249,6 +298,8 @@ closed! {
         Host = "host",
         /// Pages that came from storage.
         Storage = "storage",
+        /// A prefill worker.
+        Remote = "remote" of DECODE,
     }
     /// Memory that a pool lives in.
     Tier: "tier" {
@@ -315,16 +366,16 @@ closed! {
     }
     /// Lifecycle of the engine; one is 1.
     EngineState: "state" {
-        /// Reading weights.
+        /// Reading weights; a router: nothing is known of its workers yet.
         Loading = "loading",
         /// Measuring and warming up.
-        Warming = "warming",
+        Warming = "warming" of ENGINES,
         /// Serving.
         Ready = "ready",
         /// Finishing what runs, taking nothing new.
         Draining = "draining",
         /// Dead; every request is refused.
-        Failed = "failed",
+        Failed = "failed" of ENGINES,
     }
     /// Exclusive part of the time to first token.
     TtftPhase: "phase" {
@@ -332,8 +383,16 @@ closed! {
         Tokenize = "tokenize",
         /// In the queue.
         Queue = "queue",
-        /// From the first chunk to the first token sent.
+        /// From the first chunk to the first token sent; with a prefill worker: its computing.
         Prefill = "prefill",
+        /// Until the two workers of a pair agreed where the KV goes.
+        Bootstrap = "bootstrap" of DECODE,
+        /// From the end of the prefill until all of its KV is here.
+        KvTransfer = "kv_transfer" of DECODE,
+        /// With all of its KV here, until it runs.
+        DecodeQueue = "decode_queue" of DECODE,
+        /// From running to the first token sent.
+        FirstDecode = "first_decode" of DECODE,
     }
     /// Part of the start-up.
     StartupPhase: "phase" {
@@ -353,128 +412,4 @@ closed! {
         /// One body at the end.
         False = "false",
     }
-    /// Template of the path of an HTTP request.
-    Route: "route" {
-        /// Completions.
-        Completions = "/v1/completions",
-        /// Chat completions.
-        ChatCompletions = "/v1/chat/completions",
-        /// Models served.
-        Models = "/v1/models",
-        /// One of them.
-        Model = "/v1/models/{model}",
-        /// Text to tokens.
-        Tokenize = "/tokenize",
-        /// Tokens to text.
-        Detokenize = "/detokenize",
-        /// Metrics page.
-        Metrics = "/metrics",
-        /// Version.
-        Version = "/version",
-        /// Advice on the size of the host tier.
-        Plan = "/internal/plan",
-        /// Readiness, on the API port too.
-        Health = "/health",
-        /// Any other path.
-        Other = "other",
-    }
-    /// Method of an HTTP request.
-    Method: "method" {
-        /// GET.
-        Get = "GET",
-        /// POST.
-        Post = "POST",
-        /// HEAD.
-        Head = "HEAD",
-        /// PUT.
-        Put = "PUT",
-        /// DELETE.
-        Delete = "DELETE",
-        /// PATCH.
-        Patch = "PATCH",
-        /// OPTIONS.
-        Options = "OPTIONS",
-        /// Any other.
-        Other = "OTHER",
-    }
-    /// Final status of an HTTP request.
-    StatusCode: "status_code" {
-        /// OK.
-        S200 = "200",
-        /// Bad request.
-        S400 = "400",
-        /// Not found.
-        S404 = "404",
-        /// Method not allowed.
-        S405 = "405",
-        /// Body not received in time.
-        S408 = "408",
-        /// Body too large.
-        S413 = "413",
-        /// Not JSON.
-        S415 = "415",
-        /// Refused for lack of capacity.
-        S429 = "429",
-        /// The client left before the end.
-        S499 = "499",
-        /// Failed in the server.
-        S500 = "500",
-        /// Not ready, draining or failed.
-        S503 = "503",
-    }
-}
-
-open! {
-    /// Cluster; set by the scrape configuration.
-    Cluster: "cluster", 16, "clusters of one Prometheus";
-    /// Host; set by the scrape configuration.
-    Node: "node", 256, "hosts of one Prometheus";
-    /// Scrape job, one for each role; set by the scrape configuration.
-    Job: "job", 8, "one for each role";
-    /// Address of the scrape target; set by the scrape configuration.
-    Instance: "instance", 1024, "targets of one Prometheus";
-    /// Model served; a constant label.
-    ModelName: "model_name", 1, "one engine serves one model";
-    /// Version of the program.
-    Version: "version", 1, "constant of the build";
-    /// Commit it was built from.
-    GitSha: "git_sha", 1, "constant of the build";
-    /// Compiler it was built with.
-    Rustc: "rustc", 1, "constant of the build";
-    /// CUDA version it was built with, or `none`.
-    Cuda: "cuda", 1, "constant of the build";
-    /// Ranks of tensor parallelism.
-    TpSize: "tp_size", 1, "constant of the configuration";
-    /// Ranks of data parallelism.
-    DpSize: "dp_size", 1, "constant of the configuration";
-    /// Element type of the KV cache.
-    KvDtype: "kv_dtype", 1, "constant of the configuration";
-    /// Tokens of a page.
-    PageTokens: "page_tokens", 1, "constant of the configuration or of the pool";
-    /// Mode of the host cache, or `none`.
-    HicacheMode: "hicache_mode", 1, "constant of the configuration";
-    /// How KV moves between servers, or `none`.
-    TransferBackend: "transfer_backend", 1, "constant of the configuration";
-    /// Layers whose KV a pool holds.
-    Layers: "layers", 1, "constant of the pool";
-    /// Bytes of one slot of a pool.
-    SlotBytes: "slot_bytes", 1, "constant of the pool";
-    /// Order of the dimensions in a slot.
-    Layout: "layout", 1, "constant of the pool";
-    /// KV pool of the model served.
-    Pool: "pool", 8, "pools of a model: one for dense ones, eight for DeepSeek-V4";
-    /// Rank of a tensor-parallel group, from 0.
-    TpRank: "tp_rank", 64, "ranks of one process";
-    /// Host to device ratio of a candidate size of the host tier; 0 is the device alone.
-    HostRatio: "ratio", 16, "the candidates and the ratio in force";
-    /// NUMA node, as the kernel numbers them.
-    NumaNode: "numa_node", 16, "nodes of one host, or any";
-    /// Pool whose indices this one borrows, or `none`.
-    DerivedFrom: "derived_from", 1, "constant of the pool";
-    /// Operation of the model that a kernel computes.
-    Op: "op", 16, "linear layers of the architectures we run, attention, embedding, head";
-    /// Weight format of an operation.
-    Format: "format", 8, "weight formats we read, and none";
-    /// Code path chosen for an operation.
-    Kernel: "kernel", 16, "code paths of the kernels crate";
 }

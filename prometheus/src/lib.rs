@@ -34,12 +34,15 @@ pub mod def;
 #[cfg(feature = "install")]
 pub mod install;
 pub mod labels;
+pub mod pair;
 pub mod process;
 pub mod promql;
+pub mod roles;
+pub mod router;
 pub mod server;
 pub mod slo;
 
 /// Every metric of the catalog.
 pub fn all() -> impl Iterator<Item = &'static def::Info> {
-    server::ALL.iter().chain(process::ALL).copied()
+    [server::ALL, pair::ALL, router::ALL, process::ALL].into_iter().flatten().copied()
 }

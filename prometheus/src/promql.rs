@@ -23,13 +23,9 @@ pub use expr::{
 pub use recorded::Recorded;
 pub use select::{COMMON, Common, Instant, Matcher, Scope, Selection, Selector, Window, duration};
 
-/// Label values that rules name although nothing records them yet: the roles, queues and states of
-/// deployments that split prefill and decode. The rules are the same text for all deployments.
-pub const LATER: &[(&str, &[&str])] = &[
-    ("engine_role", &["prefill", "decode", "router"]),
-    ("queue", &["bootstrap"]),
-    ("state", &["sleeping"]),
-];
+/// Label values that rules name although nothing records them yet. The rules are the same text for
+/// all deployments.
+pub const LATER: &[(&str, &[&str])] = &[("state", &["sleeping"])];
 
 /// Labels that rules keep although no series has them yet.
 pub const LATER_LABELS: &[&str] = &["dp_rank"];

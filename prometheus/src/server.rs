@@ -1,4 +1,4 @@
-//! Metrics of the serving process.
+//! Metrics of a process that serves, the front door of a router included.
 //!
 //! Values are recorded elsewhere; what cannot be recorded yet is not declared. Gauges of queues,
 //! pools and ages are set from one snapshot right before a page is rendered.
@@ -6,58 +6,59 @@
 use crate::buckets;
 use crate::def::catalog;
 use crate::labels::*;
-
-/// Roles that export the metrics of this module.
-pub const ROLES: &[Role] = &[Role::Unified];
+use crate::roles::ENGINES;
 
 catalog! {
-    source: Server, roles: ROLES;
+    source: Server, roles: ENGINES;
 
     // ---- HTTP front door and admission ----
 
     /// HTTP requests by final status, counted once when the outcome is known; an error after the
     /// stream opened counts as its error status, not as 200.
     HTTP_REQUESTS: Counter<(Route, Method, StatusCode)> =
-        "sightline_http_requests_total", only http_possible;
+        "sightline_http_requests_total", only http_possible, by ALL;
     /// Time from accept to last byte of an HTTP request.
     HTTP_REQUEST_DURATION: Histogram<(Route,)> =
-        "sightline_http_request_duration_seconds", buckets buckets::HTTP;
+        "sightline_http_request_duration_seconds", buckets buckets::HTTP, by ALL;
     /// HTTP requests being served now.
-    HTTP_REQUESTS_IN_FLIGHT: Gauge<(Route,)> = "sightline_http_requests_in_flight";
+    HTTP_REQUESTS_IN_FLIGHT: Gauge<(Route,)> = "sightline_http_requests_in_flight", by ALL;
     /// Inference requests accepted into the waiting queue.
-    REQUESTS_ADMITTED: Counter<(Priority,)> = "sightline_requests_admitted_total";
+    REQUESTS_ADMITTED: Counter<(Priority,)> = "sightline_requests_admitted_total", by ALL;
     /// Inference requests refused before any response header was sent; reason is
     /// queue_requests_full, queue_tokens_full, drain_time, draining, unhealthy, invalid,
     /// priority_evicted or queue_timeout; the last two were admitted before.
-    REQUESTS_REJECTED: Counter<(RejectReason, Priority)> = "sightline_requests_rejected_total";
+    REQUESTS_REJECTED: Counter<(RejectReason, Priority)> =
+        "sightline_requests_rejected_total", by ALL;
     /// Configured limit of waiting requests; 0 means no limit.
     ADMISSION_QUEUE_LIMIT_REQUESTS: Gauge<()> = "sightline_admission_queue_limit_requests";
     /// Configured limit of waiting uncached prompt tokens; 0 means no limit.
     ADMISSION_QUEUE_LIMIT_TOKENS: Gauge<()> = "sightline_admission_queue_limit_tokens";
     /// Retry-After delay told to refused clients.
     ADMISSION_RETRY_AFTER: Histogram<()> =
-        "sightline_admission_retry_after_seconds", buckets buckets::QUEUE;
+        "sightline_admission_retry_after_seconds", buckets buckets::QUEUE, by ALL;
     /// Inference requests that left the engine; outcome is stop, length, tool_call,
     /// aborted or error.
-    REQUESTS_FINISHED: Counter<(Outcome,)> = "sightline_requests_finished_total";
-    /// Requests ended before completion; stage is queued, prefill or decode; initiator is client or
-    /// server.
+    REQUESTS_FINISHED: Counter<(Outcome,)> = "sightline_requests_finished_total", by ALL;
+    /// Requests ended before completion; stage is queued, bootstrap, prefill, transfer or decode;
+    /// initiator is client, server or peer.
     REQUESTS_ABORTED: Counter<(AbortStage, AbortInitiator, AbortReason)> =
-        "sightline_requests_aborted_total", only abort_possible;
+        "sightline_requests_aborted_total", only abort_possible, by ALL;
     /// Finished requests judged against the configured objective; slo is ttft, itl or e2e; result
     /// is good or bad; refused and aborted requests count as bad for ttft.
-    SLO_REQUESTS: Counter<(Slo, SloResult)> = "sightline_slo_requests_total";
+    SLO_REQUESTS: Counter<(Slo, SloResult)> = "sightline_slo_requests_total", by ANSWERING;
     /// Configured objective.
-    SLO_OBJECTIVE: Gauge<(Slo,)> = "sightline_slo_objective_seconds";
+    SLO_OBJECTIVE: Gauge<(Slo,)> = "sightline_slo_objective_seconds", by ANSWERING;
 
     // ---- queues and scheduler ----
 
-    /// Requests in a queue; queue is waiting or retracted; read at scrape time.
+    /// Requests in a queue; queue is waiting, retracted, bootstrap, inflight_send, prealloc or
+    /// transfer; read at scrape time.
     QUEUE_REQUESTS: Gauge<(Queue,)> = "sightline_queue_requests";
     /// Prompt tokens still to be prefilled in a queue, before cache hits.
     QUEUE_PENDING_TOKENS: Gauge<(Queue,)> = "sightline_queue_pending_tokens";
     /// Prompt tokens still to be computed in a queue, after known prefix hits; the unscheduled rest
-    /// of a prompt in chunked prefill counts in waiting.
+    /// of a prompt in chunked prefill counts in waiting; always 0 in prealloc, transfer and
+    /// inflight_send.
     QUEUE_PENDING_UNCACHED_TOKENS: Gauge<(Queue,)> = "sightline_queue_pending_uncached_tokens";
     /// Age of the oldest request in a queue, computed at scrape time; 0 when empty.
     QUEUE_OLDEST_REQUEST_AGE: Gauge<(Queue,)> = "sightline_queue_oldest_request_age_seconds";
@@ -89,42 +90,42 @@ catalog! {
     /// Tokens whose work was thrown away by preemption; kind is input or output.
     PREEMPTED_TOKENS: Counter<(PreemptedKind,)> = "sightline_preempted_tokens_total";
     /// 1 for the current lifecycle state; state is loading, warming, ready, draining or failed.
-    ENGINE_STATE: Gauge<(EngineState,)> = "sightline_engine_state";
+    ENGINE_STATE: Gauge<(EngineState,)> = "sightline_engine_state", by ALL;
 
     // ---- latency ----
 
     /// Time from accept at this process to the first output token sent.
     TIME_TO_FIRST_TOKEN: Histogram<(Streaming,)> =
-        "sightline_time_to_first_token_seconds", buckets buckets::TTFT;
-    /// Exclusive parts of time to first token; phase is tokenize, queue or prefill; the parts add
-    /// up.
+        "sightline_time_to_first_token_seconds", buckets buckets::TTFT, by ANSWERING;
+    /// Exclusive parts of time to first token; phase is tokenize, queue, bootstrap, prefill,
+    /// kv_transfer, decode_queue or first_decode; the parts add up.
     TTFT_PHASE: Histogram<(TtftPhase,)> =
-        "sightline_ttft_phase_seconds", buckets buckets::TTFT;
+        "sightline_ttft_phase_seconds", buckets buckets::TTFT, by GENERATING;
     /// Gap between successive output tokens of one request.
     INTER_TOKEN_LATENCY: Histogram<()> =
-        "sightline_inter_token_latency_seconds", buckets buckets::ITL;
+        "sightline_inter_token_latency_seconds", buckets buckets::ITL, by ANSWERING;
     /// Mean gap per output token of one finished request.
     REQUEST_TIME_PER_OUTPUT_TOKEN: Histogram<()> =
-        "sightline_request_time_per_output_token_seconds", buckets buckets::ITL;
+        "sightline_request_time_per_output_token_seconds", buckets buckets::ITL, by ANSWERING;
     /// Time from accept to the end of an inference request.
     REQUEST_DURATION: Histogram<(Outcome,)> =
-        "sightline_request_duration_seconds", buckets buckets::E2E;
+        "sightline_request_duration_seconds", buckets buckets::E2E, by ANSWERING;
     /// Prompt tokens of a request, recorded at admission.
     REQUEST_PROMPT_TOKENS: Histogram<()> =
         "sightline_request_prompt_tokens", buckets buckets::TOKENS;
     /// Output tokens of a finished request.
     REQUEST_GENERATED_TOKENS: Histogram<()> =
-        "sightline_request_generated_tokens", buckets buckets::TOKENS;
+        "sightline_request_generated_tokens", buckets buckets::TOKENS, by ANSWERING;
 
     // ---- tokens ----
 
-    /// Prompt tokens by where their KV came from; source is computed, device, host or storage;
-    /// added when the batch runs, recompute after preemption excluded.
+    /// Prompt tokens by where their KV came from; source is computed, device, host, storage
+    /// or remote; added when the batch runs, recompute after preemption excluded.
     PROMPT_TOKENS: Counter<(PromptSource,)> = "sightline_prompt_tokens_total";
     /// Tokens of prompts and answers computed again after a preemption.
     RECOMPUTED_TOKENS: Counter<()> = "sightline_recomputed_tokens_total";
     /// Output tokens produced.
-    GENERATION_TOKENS: Counter<()> = "sightline_generation_tokens_total";
+    GENERATION_TOKENS: Counter<()> = "sightline_generation_tokens_total", by GENERATING;
 
     // ---- KV pools ----
 
@@ -264,9 +265,9 @@ catalog! {
     // ---- process and self-observation ----
 
     /// Constant 1; cuda is none in a build without it.
-    BUILD_INFO: Gauge<(Version, GitSha, Rustc, Cuda)> = "sightline_build_info";
+    BUILD_INFO: Gauge<(Version, GitSha, Rustc, Cuda)> = "sightline_build_info", by ALL, per Process;
     /// Constant 1 with the constant labels of the model served.
-    SERVED_MODEL_INFO: Gauge<()> = "sightline_served_model_info";
+    SERVED_MODEL_INFO: Gauge<()> = "sightline_served_model_info", by ALL;
     /// Constant 1 with the configuration that dashboards need.
     CONFIG_INFO: Gauge<(TpSize, DpSize, KvDtype, PageTokens, HicacheMode, TransferBackend)> =
         "sightline_config_info";
@@ -275,13 +276,13 @@ catalog! {
     /// Duration of a startup phase; phase is host_pools, load, pools or warmup.
     STARTUP_PHASE: Gauge<(StartupPhase,)> = "sightline_startup_phase_seconds";
     /// Unix time the engine became ready; 0 before.
-    READY_TIMESTAMP: Gauge<()> = "sightline_ready_timestamp_seconds";
+    READY_TIMESTAMP: Gauge<()> = "sightline_ready_timestamp_seconds", by ALL, per Process;
     /// Wake-up drift of a 10 ms timer.
     TOKIO_EVENT_LOOP_DELAY: Histogram<()> =
-        "sightline_tokio_event_loop_delay_seconds", buckets buckets::TICK;
+        "sightline_tokio_event_loop_delay_seconds", buckets buckets::TICK, by ALL, per Process;
     /// Time to render the metrics page.
     METRICS_RENDER_DURATION: Histogram<()> =
-        "sightline_metrics_render_duration_seconds", buckets buckets::TICK;
+        "sightline_metrics_render_duration_seconds", buckets buckets::TICK, by ALL, per Process;
     /// Series on the last rendered page.
-    METRICS_SERIES: Gauge<()> = "sightline_metrics_series";
+    METRICS_SERIES: Gauge<()> = "sightline_metrics_series", by ALL, per Process;
 }

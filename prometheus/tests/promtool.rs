@@ -149,6 +149,14 @@ fn jobs_are_those_of_the_rules() {
     for line in settings {
         assert!(!line.contains("engine_role:") && !line.contains("model_name:"), "{line}");
     }
-    assert_eq!(text.matches("          cluster: ").count(), jobs.len());
-    assert_eq!(text.matches("          node: ").count(), jobs.len());
+    let example = folder().join("targets/pair.yml.example");
+    let example = std::fs::read_to_string(example).expect("it is there");
+    assert_eq!(text.matches("    static_configs:\n").count(), 1, "unified alone is always there");
+    assert!(text.contains("          cluster: ") && text.contains("          node: "));
+    for role in &jobs[1..] {
+        assert!(text.contains(&format!("- files: [\"targets/{role}*.yml\"]")), "{role}");
+        let targets =
+            format!("# {role}.yml\n- targets: [\"{role}-0:8000\"]\n  labels: {{cluster: ");
+        assert!(example.contains(&targets), "{role}");
+    }
 }

@@ -18,7 +18,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use metric_catalog::install::{Registry, UPKEEP_INTERVAL};
-use metric_catalog::labels::{Cuda, GitSha, Rustc, Version};
+use metric_catalog::labels::{Cuda, GitSha, Role, Rustc, Version};
 use metric_catalog::server as catalog;
 use tokio_util::sync::CancellationToken;
 use types::Clock;
@@ -40,15 +40,18 @@ pub fn install_logs(format: Format, level: tracing::Level) {
     }
 }
 
-/// Every metric of the catalog as a table in Markdown: name, kind, labels, meaning.
+/// Every metric of the catalog as a table in Markdown: name, kind, labels, roles, meaning.
 #[must_use]
 pub fn reference() -> String {
-    let mut page = String::from("| name | kind | labels | meaning |\n| --- | --- | --- | --- |");
+    let mut page =
+        String::from("| name | kind | labels | roles | meaning |\n| --- | --- | --- | --- | --- |");
     for info in metric_catalog::all() {
         let labels: Vec<&str> = info.labels.iter().map(|label| label.name).collect();
         let labels = if labels.is_empty() { "-".to_owned() } else { labels.join(", ") };
         let kind = info.kind.as_str();
-        write!(page, "\n| `{}` | {kind} | {labels} | {} |", info.name, info.help)
+        let roles: Vec<&str> = info.roles.iter().map(|role| role.as_str()).collect();
+        let roles = if info.roles == Role::ALL { "all".to_owned() } else { roles.join(", ") };
+        write!(page, "\n| `{}` | {kind} | {labels} | {roles} | {} |", info.name, info.help)
             .expect("writing to a string cannot fail");
     }
     page

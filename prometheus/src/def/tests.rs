@@ -35,7 +35,7 @@ fn kinds_show_in_names() {
         assert_eq!(info.kind == Kind::Counter, name.ends_with("_total"), "{name}");
         assert_eq!(info.kind == Kind::Histogram, !info.buckets.is_empty(), "{name}");
         if info.kind == Kind::Histogram {
-            let units = ["_seconds", "_tokens", "_requests"];
+            let units = ["_seconds", "_tokens", "_requests", "_ratio"];
             assert!(units.iter().any(|unit| name.ends_with(unit)), "{name}");
             assert!(info.buckets.is_sorted_by(|a, b| a < b), "{name}");
             assert!((4..40).contains(&info.buckets.len()), "{name}");
@@ -71,7 +71,7 @@ fn labels_are_bounded_and_their_own() {
                     assert_eq!(distinct.len(), values.len(), "{}", label.name);
                     assert!(values.iter().all(|v| !v.is_empty() && v.len() <= 80));
                 }
-                Values::Open { bound, why } => {
+                Values::Open { bound, why, .. } => {
                     assert!(bound > 0 && bound <= 1024 && why.len() > 10, "{}", label.name);
                 }
             }
@@ -99,7 +99,7 @@ fn help_lists_the_values_of_the_label_it_explains() {
 
 #[test]
 fn impossible_combinations_are_not_made() {
-    let combinations = server::HTTP_REQUESTS.info().combinations();
+    let combinations = server::HTTP_REQUESTS.info().combinations(Role::Unified);
     let has = |values: [&str; 3]| combinations.iter().any(|set| set == &values);
     assert!(has(["/v1/completions", "POST", "429"]));
     assert!(has(["/v1/models", "OTHER", "405"]));
@@ -107,15 +107,20 @@ fn impossible_combinations_are_not_made() {
     assert!(!has(["/v1/completions", "GET", "200"]));
     assert!(!has(["/metrics", "GET", "429"]));
     assert!(combinations.len() < 150, "{}", combinations.len());
-    let aborts = server::REQUESTS_ABORTED.info().combinations();
+    let aborts = server::REQUESTS_ABORTED.info().combinations(Role::Unified);
     let has = |values: [&str; 3]| aborts.iter().any(|set| set == &values);
     assert!(has(["queued", "client", "client_gone"]) && has(["decode", "server", "slow_client"]));
     assert!(!has(["queued", "server", "slow_client"]) && !has(["decode", "client", "shutdown"]));
+    let aborts = server::REQUESTS_ABORTED.info().combinations(Role::Prefill);
+    assert!(aborts.iter().any(|set| set == &["bootstrap", "peer", "peer_abort"]));
+    assert!(aborts.iter().all(|set| set[1] != "client" && set[0] != "decode"));
     for info in crate::all().filter(|info| info.is_closed()) {
         for (place, label) in info.labels.iter().enumerate() {
             let Values::Closed(values) = label.values else { continue };
             for value in values {
-                let occurs = info.combinations().iter().any(|set| set[place] == *value);
+                let at =
+                    |role: &Role| info.combinations(*role).iter().any(|set| set[place] == *value);
+                let occurs = Role::ALL.iter().any(at);
                 assert!(occurs, "{value} of {} never occurs in {}", label.name, info.name);
             }
         }
@@ -156,7 +161,7 @@ fn foreign_text_is_folded_into_closed_values() {
         let number: u16 = code.as_str().parse().expect("a status is a number");
         assert_eq!(StatusCode::from_code(number), *code);
     }
-    let folded = [201, 302, 401, 422, 501, 504, 999].map(StatusCode::from_code);
+    let folded = [201, 302, 401, 422, 501, 505, 999].map(StatusCode::from_code);
     use StatusCode::{S200, S400, S500};
     assert_eq!(folded, [S200, S200, S400, S400, S500, S500, S500]);
 }
@@ -166,4 +171,33 @@ fn closed_labels_index_their_tables() {
     for (place, outcome) in Outcome::ALL.iter().enumerate() {
         assert_eq!(outcome.index(), place);
     }
+}
+
+#[test]
+fn a_role_has_no_more_series_than_it_must() {
+    for info in crate::all() {
+        assert!(!info.roles.is_empty(), "{}", info.name);
+        let leaves =
+            info.labels.iter().filter(|label| label.name == "peer" || label.name == "worker");
+        assert_eq!(info.leaves(), leaves.count() > 0, "{}", info.name);
+        assert!(!info.leaves() || info.kind != Kind::Histogram, "{}", info.name);
+        for role in info.roles.iter().filter(|_| info.is_closed()) {
+            assert!(!info.combinations(*role).is_empty(), "{} at {role:?}", info.name);
+        }
+    }
+    let of = |role: Role| crate::all().filter(|info| info.is_of(role)).count();
+    let pair = crate::pair::ALL.len();
+    assert!(crate::pair::ALL.iter().all(|info| !info.is_of(Role::Unified)));
+    assert!(crate::router::ALL.iter().all(|info| info.roles == [Role::Router]));
+    assert_eq!(of(Role::Decode), of(Role::Unified) + pair);
+    // What a prefill worker's clients feel is felt elsewhere.
+    let unfelt =
+        crate::all().filter(|info| info.is_of(Role::Unified) && !info.is_of(Role::Prefill));
+    let unfelt: Vec<_> = unfelt.map(|info| info.name).collect();
+    assert_eq!(of(Role::Prefill) + unfelt.len(), of(Role::Unified) + pair);
+    assert!(unfelt.contains(&"sightline_slo_requests_total"), "{unfelt:?}");
+    let model = server::HTTP_REQUESTS.info();
+    let values = |route: &'static str| [route, "GET", "200"].map(Cow::Borrowed);
+    assert_eq!(model.per(&values("/metrics")), Per::Process);
+    assert_eq!(model.per(&values("/v1/completions")), Per::Model);
 }

@@ -4,9 +4,16 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::labels::*;
+use crate::{pair, router};
+
+const ENGINES: [Role; 3] = [Role::Unified, Role::Prefill, Role::Decode];
 
 fn registry() -> Registry {
-    Registry::new(Role::Unified, "m").expect("the catalog can be exported")
+    registry_of(Role::Unified)
+}
+
+fn registry_of(role: Role) -> Registry {
+    Registry::new(role, "m").expect("the catalog can be exported")
 }
 
 fn value(page: &str, series: &str) -> f64 {
@@ -19,8 +26,17 @@ fn value(page: &str, series: &str) -> f64 {
 
 #[test]
 fn every_closed_family_is_there_at_zero() {
-    let page = registry().render();
-    for info in crate::all().filter(|info| info.is_closed()) {
+    for role in ENGINES {
+        every_closed_family_of_a_role_is_there_at_zero(role);
+    }
+}
+
+fn every_closed_family_of_a_role_is_there_at_zero(role: Role) {
+    let page = registry_of(role).render();
+    for info in crate::all().filter(|info| !info.is_of(role)) {
+        assert!(!page.contains(&format!("# HELP {} ", info.name)), "{} at {role:?}", info.name);
+    }
+    for info in crate::all().filter(|info| info.is_closed() && info.is_of(role)) {
         assert!(page.contains(&format!("# HELP {} {}\n", info.name, info.help)), "{}", info.name);
         assert!(
             page.contains(&format!("# TYPE {} {}\n", info.name, info.kind.as_str())),
@@ -39,12 +55,123 @@ fn every_closed_family_is_there_at_zero() {
                 })
             })
             .count();
-        assert_eq!(samples, info.combinations().len() * per_series, "{}", info.name);
+        assert_eq!(samples, info.combinations(role).len() * per_series, "{}", info.name);
     }
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         assert!(line.ends_with(" 0"), "{line}");
-        assert!(line.contains("engine_role=\"unified\",model_name=\"m\""), "{line}");
+        let constants = format!("{{engine_role=\"{}\",model_name=\"m\"", role.as_str());
+        assert!(line.contains(&constants), "{line}");
     }
+}
+
+#[test]
+fn a_router_has_series_of_itself_and_of_each_model() {
+    let router = Registry::router().expect("the catalog can be exported");
+    let itself = router.render();
+    let samples = |page: &str| -> Vec<String> {
+        let lines = page.lines().filter(|line| !line.starts_with('#'));
+        lines.map(str::to_owned).collect()
+    };
+    for line in samples(&itself) {
+        assert!(line.contains("{engine_role=\"router\"") && !line.contains("model_name"), "{line}");
+    }
+    let [a, b] = ["a", "b"].map(|name| router.model(name));
+    a.counter(router::ROUTER_REQUESTS, (RouterPolicy::CacheAware, RouterOutcome::Ok)).add(3);
+    // Asking again for a model leaves what was counted.
+    let gauge = router.model("a").gauge(router::ROUTER_WORKERS_DECLARED, (WorkerRole::Decode,));
+    gauge.set(2.0);
+    router.model("a").gauge(router::ROUTER_WORKERS_DECLARED, (WorkerRole::Decode,));
+    let page = router.render();
+    let of = |model: &str| {
+        let label = format!("{{engine_role=\"router\",model_name=\"{model}\"");
+        samples(&page).iter().filter(|line| line.contains(&label)).count()
+    };
+    assert_eq!(
+        (of("a"), of("a") + of("b")),
+        (of("b"), samples(&page).len() - samples(&itself).len())
+    );
+    let at = |name: &str, labels: &str| {
+        value(&page, &format!("sightline_{name}{{engine_role=\"router\"{labels}}}"))
+    };
+    let routed = ",policy=\"cache_aware\",outcome=\"ok\"";
+    assert_eq!(at("router_requests_total", &format!(",model_name=\"a\"{routed}")), 3.0);
+    assert_eq!(at("router_requests_total", &format!(",model_name=\"b\"{routed}")), 0.0);
+    let declared = ",worker_role=\"decode\"";
+    assert_eq!(at("router_workers_declared", &format!(",model_name=\"a\"{declared}")), 2.0);
+    let answered = |route| format!(",route=\"{route}\",method=\"GET\",status_code=\"200\"");
+    assert_eq!(at("http_requests_total", &answered("/metrics")), 0.0);
+    let posted = ",model_name=\"b\",route=\"/v1/completions\",method=\"POST\",status_code=\"502\"";
+    assert_eq!(at("http_requests_total", posted), 0.0);
+    let chat = (Route::ChatCompletions, Method::Post, StatusCode::S200);
+    let place = |registry: &Registry| {
+        let all = registry.counters(server::HTTP_REQUESTS);
+        let wanted = <(Route, Method, StatusCode)>::all().iter().position(|set| *set == chat);
+        all[wanted.expect("it is a combination")].is_some()
+    };
+    assert_eq!([place(&router), place(&b)], [false, true]);
+    assert!(Registry::new(Role::Router, "a").is_err());
+}
+
+#[test]
+fn what_a_role_does_not_export_is_not_recorded() {
+    let prefill = registry_of(Role::Prefill);
+    prefill.counter(server::SLO_REQUESTS, (Slo::Ttft, SloResult::Good)).add(1);
+    prefill.histogram(server::TIME_TO_FIRST_TOKEN, (Streaming::True,)).record(1.0);
+    assert!(!prefill.render().contains("sightline_slo_requests_total"));
+    assert!(!prefill.exports(server::SLO_REQUESTS, &(Slo::Ttft, SloResult::Good)));
+    assert!(prefill.exports(server::QUEUE_REQUESTS, &(Queue::Bootstrap,)));
+    let unified = registry();
+    assert!(!unified.exports(server::QUEUE_REQUESTS, &(Queue::Bootstrap,)));
+    unified.gauge(server::QUEUE_REQUESTS, (Queue::Bootstrap,)).set(0.0);
+    let count = |page: &str| page.matches("\nsightline_queue_requests{").count();
+    assert_eq!([count(&unified.render()), count(&prefill.render())], [2, 4]);
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_value_that_a_role_never_has_is_a_mistake() {
+    let unified = registry();
+    let queue = unified.gauge(server::QUEUE_REQUESTS, (Queue::Prealloc,));
+    let set = std::panic::AssertUnwindSafe(|| queue.set(1.0));
+    assert!(std::panic::catch_unwind(set).is_err());
+}
+
+#[test]
+fn series_of_a_peer_come_and_go() {
+    let registry = registry_of(Role::Decode);
+    let ok = |peer: &'static str| {
+        let labels = (TransferSide::Recv, Peer::new(peer), TransferResult::Ok);
+        registry.counter(pair::KV_TRANSFERS, labels)
+    };
+    let busy = (TransferSide::Recv, Peer::new("a:1"), TpRank::new("0"));
+    registry.time(pair::KV_TRANSFER_BUSY_SECONDS, busy).add(Duration::from_millis(1500));
+    registry.gauge(pair::KV_TRANSFER_HELD_BYTES, (Peer::new("a:1"),)).set(0.5);
+    let [a, b] = ["a:1", "b \"2\""].map(ok);
+    a.add(2);
+    ok("a:1").increment();
+    let page = registry.render();
+    let own = "{engine_role=\"decode\",model_name=\"m\"";
+    let at = |page: &str, peer: &str| {
+        let labels = format!(",side=\"recv\",peer=\"{peer}\",result=\"ok\"}}");
+        value(page, &format!("sightline_kv_transfers_total{own}{labels}"))
+    };
+    assert_eq!([at(&page, "a:1"), at(&page, "b \\\"2\\\"")], [3.0, 0.0]);
+    let labels = ",side=\"recv\",peer=\"a:1\",tp_rank=\"0\"}";
+    let seconds = format!("sightline_kv_transfer_busy_seconds_total{own}{labels}");
+    assert_eq!(value(&page, &seconds), 1.5);
+    let held = format!("sightline_kv_transfer_held_bytes{own},peer=\"a:1\"}}");
+    assert_eq!(value(&page, &held), 0.5);
+    assert_eq!(page.matches("# TYPE sightline_kv_transfers_total counter\n").count(), 1);
+    registry.remove(&Peer::new("a:1"));
+    let page = registry.render();
+    assert!(!page.contains("a:1") && page.contains("b \\\"2"), "{page}");
+    a.increment();
+    b.increment();
+    let page = registry.render();
+    assert!(!page.contains("a:1"), "an old handle brings nothing back");
+    assert_eq!(at(&page, "b \\\"2\\\""), 1.0);
+    ok("a:1").increment();
+    assert_eq!(at(&registry.render(), "a:1"), 1.0, "it begins again");
 }
 
 #[test]
@@ -140,7 +267,10 @@ fn the_page_counts_itself() {
 fn filter_keeps_whole_families() {
     let page = registry().render();
     let some = filter(&page, &["sightline_queue_requests", "sightline_no_such_metric"]);
-    assert_eq!(some.lines().count(), 2 + Queue::ALL.len());
+    assert_eq!(
+        some.lines().count(),
+        2 + server::QUEUE_REQUESTS.info().combinations(Role::Unified).len()
+    );
     assert!(some.starts_with("# HELP sightline_queue_requests "), "{some}");
     assert_eq!(filter(&page, &[]), page);
 }
@@ -165,7 +295,7 @@ fn there_is_a_handle_for_each_declared_combination_in_order() {
     for (at, handle) in (1..).zip(&handles) {
         handle.iter().for_each(|handle| handle.add(at));
     }
-    let declared = server::REQUESTS_ABORTED.info().combinations();
+    let declared = server::REQUESTS_ABORTED.info().combinations(Role::Unified);
     let (page, mut at) = (registry.render(), 0);
     for stage in AbortStage::ALL.iter().map(|stage| stage.as_str()) {
         for initiator in AbortInitiator::ALL.iter().map(|initiator| initiator.as_str()) {

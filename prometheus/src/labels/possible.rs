@@ -45,7 +45,9 @@ impl StatusCode {
             415 => Self::S415,
             429 => Self::S429,
             499 => Self::S499,
+            502 => Self::S502,
             503 => Self::S503,
+            504 => Self::S504,
             401..=498 => Self::S400,
             500.. => Self::S500,
             _ => Self::S200,
@@ -54,14 +56,19 @@ impl StatusCode {
 }
 
 /// Combinations of `http_requests_total` that can occur.
-pub(crate) fn http_possible(&(route, method, status): &(Route, Method, StatusCode)) -> bool {
+pub(crate) fn http_possible(
+    _role: Role,
+    &(route, method, status): &(Route, Method, StatusCode),
+) -> bool {
     use StatusCode as S;
     if !method.served_by(route) {
         return status == S::S405;
     }
     match route {
         Route::Completions | Route::ChatCompletions => status != S::S405,
-        Route::Tokenize | Route::Detokenize => !matches!(status, S::S405 | S::S429),
+        Route::Tokenize | Route::Detokenize => {
+            !matches!(status, S::S405 | S::S429 | S::S502 | S::S504)
+        }
         Route::Model => matches!(status, S::S200 | S::S404),
         Route::Models | Route::Metrics | Route::Version | Route::Plan => status == S::S200,
         Route::Health => matches!(status, S::S200 | S::S503),
@@ -71,6 +78,7 @@ pub(crate) fn http_possible(&(route, method, status): &(Route, Method, StatusCod
 
 /// Combinations of `requests_aborted_total` that can occur.
 pub(crate) fn abort_possible(
+    _role: Role,
     &(stage, initiator, reason): &(AbortStage, AbortInitiator, AbortReason),
 ) -> bool {
     let by = match reason {
@@ -79,7 +87,29 @@ pub(crate) fn abort_possible(
         | AbortReason::DrainDeadline
         | AbortReason::Shutdown
         | AbortReason::RunningTimeout => AbortInitiator::Server,
+        AbortReason::PeerAbort => AbortInitiator::Peer,
     };
     // Nothing has been sent to a client before decode, so it cannot be slow.
     initiator == by && (reason != AbortReason::SlowClient || stage == AbortStage::Decode)
+}
+
+/// Combinations of `kv_transfer_errors_total` that can occur.
+pub(crate) fn transfer_error_possible(
+    _role: Role,
+    &(_, stage, reason): &(TransferSide, TransferEndStage, TransferFailure),
+) -> bool {
+    use TransferEndStage as At;
+    match reason {
+        TransferFailure::BootstrapTimeout => stage == At::Bootstrap,
+        TransferFailure::WaitingTimeout => stage != At::Bootstrap,
+        TransferFailure::Checksum => stage == At::Wire,
+        TransferFailure::PeerAbort
+        | TransferFailure::LocalAbort
+        | TransferFailure::Connect
+        | TransferFailure::Alloc
+        | TransferFailure::PeerGone
+        | TransferFailure::Protocol
+        | TransferFailure::RestoreFailed
+        | TransferFailure::Internal => true,
+    }
 }

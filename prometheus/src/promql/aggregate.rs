@@ -292,7 +292,8 @@ where
     assert!(known, "{} has no bucket edge {edge}", info.name);
     let le = if edge.is_infinite() { "+Inf".to_owned() } else { edge.to_string() };
     let node = selector.with_le(le).node("_bucket", Some(window));
-    let labels = [COMMON.to_vec(), info.labels.iter().map(|label| label.name).collect()].concat();
+    let own = info.labels.iter().map(|label| label.name);
+    let labels = info.common_labels().iter().copied().chain(own).collect();
     Vector::new(Expr::new(node, labels, Unit::CountPerSecond).call("rate"))
 }
 

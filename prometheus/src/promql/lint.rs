@@ -203,7 +203,7 @@ impl Series {
     fn has_label(self, label: &str) -> bool {
         match self {
             Self::Metric(info, suffix) => {
-                COMMON.contains(&label)
+                info.common_labels().contains(&label)
                     || LATER_LABELS.contains(&label)
                     || info.label(label).is_some()
                     || (label == "le" && suffix == "_bucket")

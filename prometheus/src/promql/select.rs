@@ -214,7 +214,8 @@ impl<M: Metric> Selector<M> {
 
     /// Labels of the series: common ones, then its own.
     pub(super) fn labels(&self) -> Vec<&'static str> {
-        COMMON.into_iter().chain(self.info.labels.iter().map(|label| label.name)).collect()
+        let own = self.info.labels.iter().map(|label| label.name);
+        self.info.common_labels().iter().copied().chain(own).collect()
     }
 }
 

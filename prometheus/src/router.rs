@@ -1,0 +1,43 @@
+//! Metrics that only a router has; beside them it exports its front door (see `server`).
+//!
+//! What concerns requests carries the model of the request, what concerns one worker does not:
+//! `worker` is its address, from the configuration or from discovery.
+
+use crate::buckets;
+use crate::def::catalog;
+use crate::labels::*;
+use crate::roles::ROUTER;
+
+catalog! {
+    source: Server, roles: ROUTER;
+
+    /// Requests routed; outcome is ok, no_worker, upstream_rejected, upstream_error or client_gone.
+    ROUTER_REQUESTS: Counter<(RouterPolicy, RouterOutcome)> = "sightline_router_requests_total";
+    /// Responses from workers.
+    ROUTER_UPSTREAM_RESPONSES: Counter<(Worker, StatusCode)> =
+        "sightline_router_upstream_responses_total", per Process;
+    /// 1 when the worker is routable.
+    ROUTER_WORKER_UP: Gauge<(Worker, WorkerRole)> = "sightline_router_worker_up", per Process;
+    /// Workers of a role that the configuration declares for a model; 0 when only discovery
+    /// decides.
+    ROUTER_WORKERS_DECLARED: Gauge<(WorkerRole,)> = "sightline_router_workers_declared";
+    /// Requests the router has open at a worker.
+    ROUTER_WORKER_ACTIVE_REQUESTS: Gauge<(Worker,)> =
+        "sightline_router_worker_active_requests", per Process;
+    /// Uncached prompt tokens the router believes are queued at a worker.
+    ROUTER_WORKER_PENDING_TOKENS: Gauge<(Worker,)> =
+        "sightline_router_worker_pending_tokens", per Process;
+    /// Age of the last load report of a worker.
+    ROUTER_LOAD_REPORT_AGE: Gauge<(Worker,)> =
+        "sightline_router_load_report_age_seconds", per Process;
+    /// Routing decisions by branch of the policy.
+    ROUTER_DECISIONS: Counter<(RouterPolicy, RouterBranch)> = "sightline_router_decisions_total";
+    /// Requests sent again to another worker.
+    ROUTER_RETRIES: Counter<(RetryReason,)> = "sightline_router_retries_total";
+    /// 1 for the current circuit state; state is closed, open or half_open.
+    ROUTER_CIRCUIT_STATE: Gauge<(Worker, CircuitState)> =
+        "sightline_router_circuit_state", per Process;
+    /// Share of prompt tokens the chosen worker is believed to hold.
+    ROUTER_PREFIX_MATCH: Histogram<()> =
+        "sightline_router_prefix_match_ratio", buckets buckets::RATIO;
+}

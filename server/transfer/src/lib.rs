@@ -1,0 +1,51 @@
+//! KV pages on their way from prefill workers to decode workers.
+//!
+//! The decode worker leads: it offers a prompt, reserves pages, receives them layer by layer while
+//! the prefill worker computes, and says when it has everything. All of that is in state machines
+//! that are given time, messages and random bytes, and hand out messages, frames and news.
+//!
+//! What it never does: open a socket (but for the feature `tcp`), read a clock, log, decide on
+//! admission, or know what is in a page.
+#![forbid(unsafe_code)]
+
+mod codec;
+mod failure;
+mod frame;
+mod handshake;
+mod link;
+mod message;
+mod observe;
+mod room;
+mod shape;
+
+pub use codec::{
+    BodyError, DecodeError, Decoder, Encoder, Item, MESSAGE_HEADER_BYTES, payload_checksum,
+};
+pub use failure::Failure;
+pub use frame::{FRAME_HEADER_BYTES, FrameHeader};
+pub use handshake::{Hello, Proof, Ready, Refused, Welcome};
+pub use link::{
+    Accepted, Answered, Backend, Chunk, LandPages, Landing, News, NewsSink, NotOffered, Offered,
+    Offers, Prompt, Sending,
+};
+pub use message::{Answer, CachedTokens, Message, Offer, Rejected, RemoteTimes};
+pub use observe::{LinkSnapshot, PeerSnapshot, Side, Stage, TransferEnd, TransferObserver};
+pub use room::{PeerId, PeerName, Random, Room};
+pub use shape::{PartShape, Shape};
+
+/// The version of everything on the wire. Ends with different ones refuse each other.
+pub const PROTOCOL: u16 = 1;
+
+/// Most bytes of a frame's payload, but for layouts in which one layer of one page is larger: then
+/// that is the bound.
+pub const PAYLOAD_BYTES: usize = 1 << 20;
+/// Most bytes of one layer of one page of one part that can be transferred at all.
+pub const LAYER_BYTES_MAX: usize = 16 << 20;
+/// Most pages of a frame.
+pub const FRAME_PAGES_MAX: usize = 256;
+/// Most parts of a layout.
+pub const PARTS_MAX: usize = 256;
+/// Most tokens of an offer.
+pub const OFFER_TOKENS_MAX: usize = 1 << 21;
+/// Most frames that one message asks for again.
+pub const AGAIN_MAX: usize = 1024;

@@ -27,6 +27,7 @@ mod body;
 mod decoder;
 
 pub use body::BodyError;
+pub(crate) use body::REASON_MAX;
 pub use decoder::{DecodeError, Decoder, Item};
 
 use bytes::Bytes;

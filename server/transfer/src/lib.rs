@@ -23,7 +23,9 @@ pub use codec::{
 };
 pub use failure::Failure;
 pub use frame::{FRAME_HEADER_BYTES, FrameHeader};
-pub use handshake::{Hello, Proof, Ready, Refused, Welcome};
+pub use handshake::{
+    Dial, DialStep, Greet, GreetStep, HandshakeError, Hello, Proof, Ready, Refused, Terms, Welcome,
+};
 pub use link::{
     Accepted, Answered, Backend, Chunk, LandPages, Landing, News, NewsSink, NotOffered, Offered,
     Offers, Prompt, Sending,
@@ -31,7 +33,7 @@ pub use link::{
 pub use message::{Answer, CachedTokens, Message, Offer, Rejected, RemoteTimes};
 pub use observe::{LinkSnapshot, PeerSnapshot, Side, Stage, TransferEnd, TransferObserver};
 pub use room::{PeerId, PeerName, Random, Room};
-pub use shape::{PartShape, Shape};
+pub use shape::{Mismatch, PartShape, Shape};
 
 /// The version of everything on the wire. Ends with different ones refuse each other.
 pub const PROTOCOL: u16 = 1;

@@ -17,6 +17,8 @@ mod message;
 mod observe;
 mod room;
 mod shape;
+#[cfg(feature = "tcp")]
+pub mod tcp;
 
 pub use codec::{
     BodyError, DecodeError, Decoder, Encoder, Item, MESSAGE_HEADER_BYTES, payload_checksum,

@@ -121,7 +121,7 @@ pub fn refuse(findings: &Findings) -> Exit {
 
 async fn serve(checked: Checked, clock: Clock) -> Exit {
     let resolved = &checked.resolved;
-    let mut signals = match Signals::new() {
+    let (mut signals, hangup) = match Signals::new().and_then(|signals| Ok((signals, hangup()?))) {
         Ok(signals) => signals,
         Err(error) => {
             tracing::error!(%error, "Signals cannot be received.");
@@ -147,6 +147,7 @@ async fn serve(checked: Checked, clock: Clock) -> Exit {
     let addresses = Addresses { api: bound.address(), probes: probes.address };
     let api = Api::new(resolved, registry.clone(), Arc::clone(&life), clock);
     let tasks = TaskTracker::new();
+    tasks.spawn(reload(Arc::clone(&api), hangup, stop.clone()));
     tasks.spawn(telemetry::upkeep(registry.clone(), stop.clone()));
     tasks.spawn(telemetry::canary(registry, clock, stop.clone()));
     tasks.spawn(plan::live::keep(Arc::clone(&api), stop.clone()));
@@ -211,7 +212,6 @@ async fn live(
     signals: &mut Signals,
     addresses: Addresses,
 ) -> Exit {
-    let deadline = checked.resolved.settings.drain_deadline.0;
     let starting = {
         let api = Arc::clone(api);
         tokio::task::spawn_blocking(move || startup::start(checked, &api))
@@ -242,7 +242,7 @@ async fn live(
         () = signals.next() => {}
         _ = &mut ended => return fail(api, signals).await,
     }
-    drain(api, signals, deadline, ended).await
+    drain(api, signals, api.live.values().drain_deadline.0, ended).await
 }
 
 /// Tells the supervisor, and people, where everything is.
@@ -314,6 +314,23 @@ async fn drain(
         Some(reason) => {
             tracing::error!(reason, "The engine failed while it drained.");
             Exit::Internal
+        }
+    }
+}
+
+fn hangup() -> std::io::Result<Signal> {
+    signal(SignalKind::hangup())
+}
+
+/// Reads the file of `--config` again at every SIGHUP.
+async fn reload(api: Arc<Api>, mut hangup: Signal, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            received = hangup.recv() => match received {
+                Some(()) => api.reload(),
+                None => return,
+            },
         }
     }
 }

@@ -6,6 +6,7 @@
 mod cache;
 mod order;
 mod plan;
+mod roles;
 mod store;
 mod units;
 
@@ -21,6 +22,7 @@ pub use cache::{
 };
 pub use order::{OrderSettings, PriorityOrder, Switch};
 pub use plan::{AssumeArgs, AssumedNuma, EngineArgs, KvDtype, LiveUrl, PlanArgs};
+pub use roles::{PeerAddress, PrefillPeer, Role, RoleSettings};
 pub use store::{StorePrefetch, StoreSettings};
 pub use units::{ByteSize, Span};
 
@@ -35,6 +37,7 @@ pub(crate) fn spelled(choice: impl ValueEnum) -> String {
 /// Runs the program with `args`, the program's name first. Returns when it has ended.
 #[must_use]
 pub fn run(args: Vec<OsString>) -> ExitCode {
+    let given = args.clone();
     let args = match config::file::expand(args) {
         Ok(args) => args,
         Err(problem) => {
@@ -43,7 +46,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         }
     };
     match Cli::parse_args(args) {
-        Ok(cli) => cli.command.run().into(),
+        Ok(cli) => cli.command.run(given).into(),
         Err(error) => {
             // Nobody is left to tell when the terminal is gone.
             drop(error.print());
@@ -91,9 +94,9 @@ pub enum Command {
 }
 
 impl Command {
-    fn run(self) -> Exit {
+    fn run(self, given: Vec<OsString>) -> Exit {
         match self {
-            Self::Serve(settings) => app::run(*settings),
+            Self::Serve(settings) => app::run(Settings { given, ..*settings }),
             Self::Plan(args) => crate::plan::run(&args),
             Self::Metrics => match out::line(&telemetry::reference()) {
                 Ok(()) => Exit::Ok,
@@ -122,13 +125,6 @@ pub struct HealthArgs {
     /// How long to wait for the answer.
     #[arg(long, default_value = "3s")]
     pub timeout: Span,
-}
-
-/// What this process is in a serving topology.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Role {
-    /// Prefill and decode in one process.
-    Unified,
 }
 
 /// Which kernels compute.
@@ -196,9 +192,6 @@ pub struct Settings {
     /// File of flags in TOML (`port = 8000`); the command line wins over it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// What this process is in a serving topology.
-    #[arg(long, value_enum, default_value_t = Role::Unified, env = "SIGHTLINE_ROLE")]
-    pub role: Role,
     /// Folder (config.json, safetensors, tokenizer.json), GGUF file, or `fake`.
     #[arg(long, value_name = "PATH", env = "SIGHTLINE_MODEL")]
     pub model: String,
@@ -290,6 +283,9 @@ pub struct Settings {
     /// Flags about the machine.
     #[command(flatten)]
     pub machine: MachineSettings,
+    /// Flags about prefill and decode apart.
+    #[command(flatten)]
+    pub roles: RoleSettings,
 
     /// Form of the log on standard error.
     #[arg(long, value_enum, default_value_t = Format::Text, env = "SIGHTLINE_LOG_FORMAT")]
@@ -303,6 +299,10 @@ pub struct Settings {
     #[arg(long, value_enum, default_value_t = Metrics::On, env = "SIGHTLINE_METRICS")]
     #[arg(help_heading = "Observability")]
     pub metrics: Metrics,
+
+    /// The command line as it was given, before the file was read; for reading that again.
+    #[arg(skip)]
+    pub given: Vec<OsString>,
 }
 
 /// Flags about requests waiting and running.

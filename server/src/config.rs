@@ -10,6 +10,7 @@ pub mod hierarchy;
 mod ledger;
 mod pools;
 pub mod ports;
+pub mod roles;
 mod rules;
 pub mod store;
 
@@ -26,6 +27,7 @@ pub use hierarchy::HierarchyPlan;
 pub(crate) use hierarchy::{decimal, plan_parts};
 pub use ledger::{Ledger, LedgerRow};
 pub use pools::PoolPlan;
+pub use roles::{RolePlan, Secret};
 pub use store::StorePlan;
 
 use crate::cli::{ByteSize, PrefixCache, Settings, SwaRetention, Switch};
@@ -144,6 +146,8 @@ pub struct Resolved {
     pub retention: SwaRetention,
     /// The estimate of hit ratios, where it is made.
     pub curve: Option<CurvePlan>,
+    /// Prefill and decode apart.
+    pub roles: RolePlan,
     /// What works, but perhaps not as somebody thinks.
     pub advice: Findings,
 }
@@ -183,6 +187,8 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: &Host) -> Result<Resolv
         let bytes = Bytes(tier.plan.total_bytes);
         memory.ledger.rows.push(LedgerRow { what: "host tier", bytes });
     }
+    let page_tokens = spec.pools.first().map_or(1, |pool| pool.page_tokens);
+    let roles = roles::plan(settings, page_tokens, &mut findings);
     let max_context = context(settings, spec, &memory.pools, &mut findings);
     let connections = files::connections(settings.max_connections, host.files, &mut findings);
     let api = SocketAddr::new(settings.host, settings.port);
@@ -208,13 +214,14 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: &Host) -> Result<Resolv
         kv: spec.pools.clone(),
         pools: memory.pools,
         ledger: memory.ledger,
-        page_tokens: spec.pools.first().map_or(1, |pool| pool.page_tokens),
+        page_tokens,
         tp_size: settings.machine.tp_size,
         tier,
         hierarchy,
         store,
         retention: settings.cache.swa_retention,
         curve: curve(settings),
+        roles,
         advice: findings,
     })
 }

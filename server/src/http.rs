@@ -4,9 +4,12 @@
 //! [`crate::generate::Generation`].
 
 mod absent;
+mod admin;
 pub mod body;
 pub mod error;
+mod guard;
 pub mod listener;
+mod load;
 mod openai;
 mod ops;
 mod plan;
@@ -39,10 +42,11 @@ use tokenizer::Tokenizer;
 use tokio::sync::Semaphore;
 use types::{Clock, RequestId};
 
-use crate::cli::{PrefixCacheScope, PriorityOrder, ToolCallParser};
-use crate::config::Resolved;
+use crate::cli::{PrefixCacheScope, PriorityOrder, Role, ToolCallParser};
+use crate::config::{Resolved, Secret};
 use crate::host_tier::Facts;
-use crate::lifecycle::{Lifecycle, Phase};
+use crate::lifecycle::{Lifecycle, Needs, Phase};
+use crate::live::Live;
 use crate::plan::live::Advisor;
 use crate::probes;
 use crate::structured::Structures;
@@ -50,6 +54,7 @@ use crate::telemetry::gauges::{Gauges, Snapshot};
 use crate::telemetry::http::HttpMetrics;
 use crate::telemetry::requests::RequestMetrics;
 use error::Failure;
+pub use guard::Peer;
 
 /// What exists once the model is loaded.
 #[derive(Clone)]
@@ -80,9 +85,8 @@ pub struct Api {
     max_context: usize,
     body: body::BodyLimits,
     max_unsent: usize,
-    /// Most choices of one request that can ever be admitted together: open slots of the batch
-    /// count beyond the queue.
-    max_together: usize,
+    /// Requests that run at a time.
+    max_running: usize,
     cache_scope: PrefixCacheScope,
     /// What a number in `priority` means.
     priority_order: PriorityOrder,
@@ -102,6 +106,16 @@ pub struct Api {
     advisor: Advisor,
     nonce: u64,
     next_id: AtomicU64,
+    /// Settings that can change.
+    pub(crate) live: Live,
+    /// What this worker is.
+    role: Role,
+    /// What lets others than this host change settings.
+    admin_token: Option<Secret>,
+    fingerprint: OnceLock<String>,
+    /// The window of each pool.
+    windows: Vec<Option<usize>>,
+    page_tokens: usize,
 }
 
 impl Api {
@@ -115,7 +129,7 @@ impl Api {
     ) -> Arc<Self> {
         let settings = &resolved.settings;
         crate::telemetry::record_build(&registry);
-        Arc::new(Self {
+        let api = Arc::new(Self {
             clock,
             life,
             model_name: resolved.model_name.clone(),
@@ -125,10 +139,7 @@ impl Api {
                 time: settings.body_timeout.0,
             },
             max_unsent: settings.max_unsent_tokens,
-            max_together: match settings.load.max_queued_requests {
-                0 => usize::MAX,
-                queued => queued.saturating_add(settings.load.max_running_requests),
-            },
+            max_running: settings.load.max_running_requests,
             cache_scope: settings.load.prefix_cache_scope,
             priority_order: settings.order.priority_order,
             tenant_header: settings.order.tenant_header.clone(),
@@ -147,11 +158,22 @@ impl Api {
             // Seeded by the system; only has to differ from process to process.
             nonce: RandomState::new().build_hasher().finish(),
             next_id: AtomicU64::new(1),
-        })
+            live: Live::new(settings),
+            role: resolved.roles.role,
+            admin_token: resolved.roles.admin_token.clone(),
+            fingerprint: OnceLock::new(),
+            windows: resolved.pools.iter().map(|pool| pool.window).collect(),
+            page_tokens: resolved.page_tokens,
+        });
+        let asked = Arc::downgrade(&api);
+        let needs = move || asked.upgrade().map_or_else(Needs::default, |api| api.needs());
+        api.life.watch(Box::new(needs));
+        api
     }
 
     /// From now on requests are served. A second call changes nothing.
     pub fn open(&self, serving: Serving) {
+        serving.admission.set_limits(self.live.values().limits);
         drop(self.serving.set(serving));
         let now = self.clock.now();
         self.advisor.begin(now);
@@ -184,6 +206,15 @@ impl Api {
     #[must_use]
     pub const fn nonce(&self) -> u64 {
         self.nonce
+    }
+
+    /// Most choices of one request that can ever be admitted together: open slots of the batch
+    /// count beyond the queue.
+    fn max_together(&self) -> usize {
+        match self.live.values().limits.max_queued_requests {
+            0 => usize::MAX,
+            queued => queued.saturating_add(self.max_running),
+        }
     }
 
     /// Everything that gauges are set from.
@@ -222,12 +253,29 @@ pub fn router(api: &Arc<Api>) -> Router {
         .route("/detokenize", post(tokens::detokenize))
         .route("/metrics", get(ops::metrics))
         .route("/version", get(ops::version))
-        .route("/internal/plan", get(plan::plan))
+        .merge(internal(api))
+        .merge(admin(api))
         .merge(probes::routes(&api.life))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found)
         .layer(from_fn_with_state(Arc::clone(api), record::record))
         .with_state(Arc::clone(api))
+}
+
+/// What other processes of ours ask.
+fn internal(api: &Arc<Api>) -> Router<Arc<Api>> {
+    Router::new()
+        .route("/internal/plan", get(plan::plan))
+        .route("/internal/load", get(load::load))
+        .route_layer(from_fn_with_state(Arc::clone(api), guard::internal))
+}
+
+/// What changes the server.
+fn admin(api: &Arc<Api>) -> Router<Arc<Api>> {
+    Router::new()
+        .route("/admin/config", get(admin::settings).post(admin::change))
+        .route("/admin/drain", post(admin::drain).delete(admin::undrain))
+        .route_layer(from_fn_with_state(Arc::clone(api), guard::admin))
 }
 
 async fn not_found(uri: Uri) -> Failure {

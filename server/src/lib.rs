@@ -16,6 +16,7 @@ mod health;
 pub mod host_tier;
 pub mod http;
 pub mod lifecycle;
+pub mod live;
 mod out;
 mod peer;
 mod plan;

@@ -17,8 +17,8 @@ use types::Bytes;
 
 use self::ways::{Way, Words};
 use crate::app;
-use crate::cli::{ByteSize, Format, NumaChoice, PlanArgs, Ratio, Span, Switch};
-use crate::config::{self, Finding, Findings, Resolved, StorePlan, ports};
+use crate::cli::{ByteSize, Format, NumaChoice, PlanArgs, Ratio, Role, Span, Switch};
+use crate::config::{self, Finding, Findings, Resolved, RolePlan, StorePlan, ports};
 use crate::exit::Exit;
 use crate::out;
 
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
         offline::check(args).map(|resolved| (resolved, Findings::default()))
     } else {
         app::check(&args.settings).map(|app::Checked { resolved, .. }| {
-            let ports = ports::check(resolved.api, resolved.probes);
+            let ports = ports::check(&resolved);
             (resolved, ports)
         })
     };
@@ -118,6 +118,42 @@ fn values(resolved: &Resolved) -> Vec<(&'static str, String)> {
         ("kv-pool-bytes", ByteSize(pool.saturating_mul(resolved.tp_size as u64)).to_string()),
     ];
     values.extend(cache_values(resolved));
+    values.extend(role_values(&resolved.roles));
+    values
+}
+
+/// Those about prefill and decode apart.
+fn role_values(roles: &RolePlan) -> Vec<(&'static str, String)> {
+    let named = |secret: bool| if secret { "from the file" } else { "none" }.to_owned();
+    let joined = |names: Vec<String>| {
+        if names.is_empty() { "none".to_owned() } else { names.join(",") }
+    };
+    let mut values = vec![
+        ("role", roles.role.as_str().to_owned()),
+        ("admin-token-file", named(roles.admin_token.is_some())),
+    ];
+    if roles.role == Role::Unified {
+        return values;
+    }
+    let own = roles.advertise.as_ref().map(ToString::to_string);
+    values.push(("advertise", own.unwrap_or_else(|| "the address of the API".to_owned())));
+    values.push(("pd-secret-file", named(roles.secret.is_some())));
+    match roles.role {
+        Role::Unified => {}
+        Role::Prefill => values.extend([
+            ("transfer-host", roles.transfer.ip().to_string()),
+            ("transfer-port", roles.transfer.port().to_string()),
+            ("decode-peer", joined(roles.decode_peers.iter().map(ToString::to_string).collect())),
+            ("pd-tls-cert", named(roles.tls_identity.is_some())),
+            ("pd-bootstrap-timeout", Span(roles.bootstrap_timeout).to_string()),
+        ]),
+        Role::Decode => values.extend([
+            ("prefill-peer", joined(roles.prefill_peers.iter().map(ToString::to_string).collect())),
+            ("pd-tls-ca", named(roles.tls_roots.is_some())),
+            ("pd-local-tokens", roles.local_tokens.to_string()),
+            ("pd-waiting-timeout", Span(roles.waiting_timeout).to_string()),
+        ]),
+    }
     values
 }
 

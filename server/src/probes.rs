@@ -1,7 +1,8 @@
 //! `/livez`, `/readyz`, `/startupz` and `/health`: on a listener and a thread of their own, so
 //! that they answer while the engine computes and the API's threads are busy.
 //!
-//! A probe never generates a token and never waits for anything: it reads one atomic number.
+//! A probe never generates a token and never waits for anything: it reads what others have written
+//! down.
 
 use std::io;
 use std::sync::Arc;
@@ -33,25 +34,22 @@ pub fn routes<S: Clone + Send + Sync + 'static>(life: &Arc<Lifecycle>) -> Router
 
 /// Alive until the engine has failed: then only a restart helps.
 async fn live(State(life): State<Arc<Lifecycle>>) -> Response {
-    let phase = life.phase();
-    answer(phase, phase != Phase::Failed)
+    answer(&life, life.phase() != Phase::Failed)
 }
 
 /// Ready for requests.
 async fn ready(State(life): State<Arc<Lifecycle>>) -> Response {
-    let phase = life.phase();
-    answer(phase, phase == Phase::Ready)
+    answer(&life, life.is_ready())
 }
 
 /// Done with loading and warm-up; stays so while draining.
 async fn started(State(life): State<Arc<Lifecycle>>) -> Response {
-    let phase = life.phase();
-    answer(phase, matches!(phase, Phase::Ready | Phase::Draining))
+    answer(&life, matches!(life.phase(), Phase::Ready | Phase::Draining))
 }
 
-fn answer(phase: Phase, good: bool) -> Response {
+fn answer(life: &Lifecycle, good: bool) -> Response {
     let status = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let body = format!("{{\"state\":\"{}\"}}\n", phase.as_str());
+    let body = format!("{}\n", life.report());
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 

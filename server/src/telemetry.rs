@@ -15,12 +15,17 @@ pub mod requests;
 mod store;
 
 use std::fmt::Write;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use metric_catalog::install::{Registry, UPKEEP_INTERVAL};
 use metric_catalog::labels::{Cuda, GitSha, Role, Rustc, Version};
 use metric_catalog::server as catalog;
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt;
 use types::Clock;
 
 use crate::cli::Format;
@@ -28,15 +33,31 @@ use crate::cli::Format;
 /// The period of the timer whose delay is measured.
 const CANARY_PERIOD: Duration = Duration::from_millis(10);
 
+/// Changes the least severe level that is logged; there once logging is set up.
+static LEVEL: OnceLock<reload::Handle<LevelFilter, tracing_subscriber::Registry>> = OnceLock::new();
+
 /// Sends log lines at `level` and above to standard error. A second call has no effect.
 pub fn install_logs(format: Format, level: tracing::Level) {
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    let (level, handle) = reload::Layer::new(LevelFilter::from_level(level));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let registry = tracing_subscriber::registry().with(level);
     let installed = match format {
-        Format::Text => builder.with_ansi(false).with_target(false).try_init(),
-        Format::Json => builder.json().flatten_event(true).with_target(false).try_init(),
+        Format::Text => registry.with(lines.with_ansi(false)).try_init(),
+        Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     };
-    if let Err(error) = installed {
-        tracing::debug!(%error, "Logging was set up before.");
+    match installed {
+        Ok(()) => drop(LEVEL.set(handle)),
+        Err(error) => tracing::debug!(%error, "Logging was set up before."),
+    }
+}
+
+/// From now on, lines at `level` and above are logged. Does nothing where logging was not set up
+/// here.
+pub fn set_log_level(level: tracing::Level) {
+    if let Some(Err(error)) =
+        LEVEL.get().map(|handle| handle.reload(LevelFilter::from_level(level)))
+    {
+        tracing::warn!(%error, "The log level cannot be changed.");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Router-level tests: the whole front door over the real engine and a model that computes
 //! nothing, without sockets.
 
+mod admin;
 mod admission;
 mod echo;
 mod errors;

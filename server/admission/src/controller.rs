@@ -169,6 +169,18 @@ impl AdmissionController {
         self.lock().rate.tokens_per_second()
     }
 
+    /// The bounds in force.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.lock().limits
+    }
+
+    /// Other bounds for what comes from now on. Nobody who waits loses the place: where the new
+    /// bounds are passed already, newcomers are refused until they are not.
+    pub fn set_limits(&self, limits: Limits) {
+        self.lock().limits = limits;
+    }
+
     /// While draining every new request is refused; permits already given stay valid.
     pub fn set_draining(&self, draining: bool) {
         self.lock().draining = draining;

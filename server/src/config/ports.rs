@@ -2,14 +2,19 @@
 
 use std::net::{SocketAddr, TcpListener};
 
+use super::Resolved;
 use super::findings::{Class, Finding, Findings};
+use crate::cli::Role;
 use crate::exit::Exit;
 
 /// A finding for every address that cannot be bound now.
 #[must_use]
-pub fn check(api: SocketAddr, probes: SocketAddr) -> Findings {
+pub fn check(resolved: &Resolved) -> Findings {
     let mut findings = Findings::default();
-    for (flag, address) in [("--port", api), ("--probe-port", probes)] {
+    let transfer = (resolved.roles.role == Role::Prefill)
+        .then_some(("--transfer-port", resolved.roles.transfer));
+    let listeners = [("--port", resolved.api), ("--probe-port", resolved.probes)];
+    for (flag, address) in listeners.into_iter().chain(transfer) {
         if let Err(error) = TcpListener::bind(address) {
             findings.add(finding(flag, address, &error));
         }
@@ -33,17 +38,14 @@ pub fn finding(flag: &'static str, address: SocketAddr, error: &std::io::Error) 
         }
         Exit::Host => {
             let reason = "this host has no such address".to_owned();
-            (
-                Class::Configuration,
-                "--host",
-                reason,
-                "--host 127.0.0.1 or --host 0.0.0.0".to_owned(),
-            )
+            let flag = if flag == "--transfer-port" { "--transfer-host" } else { "--host" };
+            let fix = format!("{flag} 127.0.0.1 or {flag} 0.0.0.0");
+            (Class::Configuration, flag, reason, fix)
         }
         Exit::Ok | Exit::Usage | Exit::Internal | Exit::Peer | Exit::Configuration => {
             (Class::Host, flag, error.to_string(), format!("{flag} 0, which chooses a free one"))
         }
     };
-    let value = if flag == "--host" { address.ip().to_string() } else { port.to_string() };
+    let value = if flag.ends_with("host") { address.ip().to_string() } else { port.to_string() };
     Finding { id: "NET003", class, flag, value, reason, fix }
 }

@@ -3,7 +3,7 @@
 use model::{ModelSpec, TpError};
 
 use super::findings::{Class, Finding, Findings};
-use super::{hierarchy, store};
+use super::{hierarchy, roles, store};
 use crate::cli::{CacheSettings, PrefixCache, Settings, SwaRetention, Switch};
 use crate::source::Facts;
 
@@ -26,11 +26,13 @@ pub(super) fn check(settings: &Settings, facts: &Facts, findings: &mut Findings)
     ranks(settings, facts, findings);
     hierarchy::rules(settings, facts, findings);
     store::rules(settings, findings);
+    roles::rules(settings, findings);
     batch(settings, findings);
     model(settings, spec, findings);
     name(settings, spec, findings);
     if findings.is_empty() {
         without_effect(settings, spec, findings);
+        roles::advice(settings, findings);
     }
 }
 

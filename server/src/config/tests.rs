@@ -1,6 +1,7 @@
 mod hierarchy;
 mod pairs;
 mod ranks;
+mod roles;
 mod store;
 
 use super::*;
@@ -111,7 +112,9 @@ fn ports_in_use_are_found_and_explained() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("an address");
     let free = SocketAddr::from(([127, 0, 0, 1], 0));
-    let findings = ports::check(address, free);
+    let probing =
+        Resolved { api: address, probes: free, ..resolved("", host(8 * GIB)).expect("works") };
+    let findings = ports::check(&probing);
     assert_eq!(findings.exit(), crate::exit::Exit::Temporary);
     let line = findings.to_string();
     assert!(line.contains(&format!("--port {}", address.port())), "{line}");
@@ -120,6 +123,11 @@ fn ports_in_use_are_found_and_explained() {
     assert_eq!((found.class, found.fix.as_str()), (Class::Permission, "--port 8080"));
     let absent = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
     assert_eq!(ports::finding("--port", free, &absent).flag, "--host");
+    assert_eq!(ports::finding("--transfer-port", free, &absent).flag, "--transfer-host");
+    let roles =
+        RolePlan { role: crate::cli::Role::Prefill, transfer: address, ..probing.roles.clone() };
+    let findings = ports::check(&Resolved { api: free, roles, ..probing });
+    assert!(findings.to_string().contains("--transfer-port"), "{findings}");
 }
 
 #[test]

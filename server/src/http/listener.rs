@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::guard::Peer;
 use super::socket::Socket;
 
 /// A connection that sends no request head for this long is closed. Longer than the idle time of
@@ -70,14 +72,14 @@ impl Bound {
             let Some(Ok(place)) = until(&stop, place).await else { break };
             let Some(accepted) = until(&stop, self.listener.accept()).await else { break };
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     // Tokens are small; each should leave at once.
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "A connection was gone before it was served.");
                         continue;
                     }
                     let socket = Socket::new(stream, bounds.write_timeout);
-                    let connection = connection(socket, router.clone(), stop.clone());
+                    let connection = connection(socket, peer, router.clone(), stop.clone());
                     tracker.spawn(async move {
                         connection.await;
                         drop(place);
@@ -104,10 +106,11 @@ async fn until<F: Future>(stop: &CancellationToken, future: F) -> Option<F::Outp
     }
 }
 
-async fn connection(socket: Socket, router: Router, stop: CancellationToken) {
+async fn connection(socket: Socket, peer: SocketAddr, router: Router, stop: CancellationToken) {
     let client = socket.watcher();
     let router = TowerToHyperService::new(router);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
         let (answer, client) = (router.call(request), client.clone());
         async move {
             tokio::select! {

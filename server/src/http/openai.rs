@@ -188,8 +188,9 @@ impl Api {
         prompts: usize,
         choices: usize,
     ) -> Result<Vec<QueuePermit>, Failure> {
-        if choices > self.max_together {
-            return Err(never_fits(prompts, choices, self.max_together).into());
+        let together = self.max_together();
+        if choices > together {
+            return Err(never_fits(prompts, choices, together).into());
         }
         Ok(serving.admission.try_admit_family(priority, choices, self.clock.now())?)
     }

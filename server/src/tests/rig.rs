@@ -16,7 +16,7 @@ use types::Clock;
 
 use crate::app;
 use crate::cli::{Cli, Command, Settings};
-use crate::http::{Api, Serving, router};
+use crate::http::{Api, Peer, Serving, router};
 use crate::lifecycle::{Lifecycle, Phase};
 
 /// No test waits longer for anything.
@@ -69,7 +69,12 @@ impl Rig {
     }
 
     /// Sends a request and returns the head of the answer with its body unread.
-    pub(crate) async fn send(&self, request: Request<Body>) -> Response<Body> {
+    ///
+    /// It comes from this host, unless it says otherwise.
+    pub(crate) async fn send(&self, mut request: Request<Body>) -> Response<Body> {
+        if request.extensions().get::<Peer>().is_none() {
+            request.extensions_mut().insert(Peer(([127, 0, 0, 1], 9).into()));
+        }
         let answer = self.router.clone().oneshot(request);
         let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer in time");
         answer.expect("the router is infallible")

@@ -17,8 +17,6 @@ mod message;
 mod observe;
 mod room;
 mod shape;
-#[cfg(feature = "tcp")]
-pub mod tcp;
 
 pub use codec::{
     BodyError, DecodeError, Decoder, Encoder, Item, MESSAGE_HEADER_BYTES, payload_checksum,

@@ -165,3 +165,23 @@ fn a_panic_beside_the_lock_does_not_spread() {
     drop(permit);
     assert_eq!(controller.snapshot(NOW).pending_tokens, 0);
 }
+
+#[test]
+fn bounds_can_change_and_nobody_who_waits_is_thrown_out() {
+    let controller = AdmissionController::new(limits(3, Some(0), 0), 10.0);
+    let held: Vec<_> = (0..3).map(|_| charged(&controller, 50).expect("room")).collect();
+    controller.set_limits(limits(2, Some(100), 20));
+    assert_eq!(controller.limits(), limits(2, Some(100), 20));
+    let snapshot = controller.snapshot(NOW);
+    assert_eq!((snapshot.requests, snapshot.pending_uncached_tokens), (3, 150));
+    assert_eq!((snapshot.limit_requests, snapshot.limit_tokens), (2, 100));
+    let refusal = controller.try_admit(Priority::NORMAL, NOW).expect_err("over the bound");
+    assert_eq!((refusal.reason, refusal.limit), (RejectReason::QueueRequestsFull, 2));
+    for permit in held {
+        permit.start(NOW).expect("its place was kept");
+    }
+    controller.set_limits(limits(0, None, 1));
+    let _ahead = charged(&controller, 500).expect("an empty queue takes any prompt");
+    let refusal = charged(&controller, 1).expect_err("10 tokens a second for one second");
+    assert_eq!(refusal.reason, RejectReason::DrainTime);
+}

@@ -1,0 +1,96 @@
+//! `/internal/load`: what a router asks every worker, health and load in one answer.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use engine::EngineSnapshot;
+use protocol::internal::{LoadLimits, LoadQueued, LoadReport, LoadRole, LoadState};
+
+use super::{Api, json};
+use crate::cli::Role;
+use crate::lifecycle::{Needs, Phase};
+
+/// The load of now. Reads snapshots only: it never waits for the engine.
+pub(super) async fn load(State(api): State<Arc<Api>>) -> Response {
+    json(StatusCode::OK, &api.load())
+}
+
+impl Api {
+    /// What a router is told.
+    #[must_use]
+    pub fn load(&self) -> LoadReport {
+        let snapshot = self.snapshot();
+        let (queue, engine) = (snapshot.queue, snapshot.engine);
+        let limits = self.live.values().limits;
+        let millis =
+            |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let computes = self.role != Role::Decode;
+        LoadReport {
+            instance_id: format!("{:016x}", self.nonce),
+            role: match self.role {
+                Role::Unified => LoadRole::Unified,
+                Role::Prefill => LoadRole::Prefill,
+                Role::Decode => LoadRole::Decode,
+            },
+            model: self.model_name.clone(),
+            fingerprint: self.fingerprint.get().cloned().unwrap_or_default(),
+            state: self.load_state(snapshot.phase),
+            queued: queue.map_or_else(LoadQueued::default, |queue| LoadQueued {
+                requests: queue.requests as u64,
+                tokens: queue.pending_tokens,
+                uncached_tokens: queue.pending_uncached_tokens,
+            }),
+            limits: LoadLimits {
+                requests: limits.max_queued_requests as u64,
+                tokens: queue.map_or(0, |queue| queue.limit_tokens),
+                drain_ms: millis(limits.ttft_objective),
+            },
+            drain_ms: queue.map_or(0, |queue| millis(queue.drain)),
+            prefill_rate: queue.filter(|_| computes).map_or(0.0, |queue| queue.prefill_rate),
+            running: engine.as_ref().map_or(0, |engine| engine.running as u64),
+            running_limit: engine.as_ref().map_or(0, |engine| engine.running_limit as u64),
+            free_tokens: engine.as_ref().map_or(0, |engine| self.free_tokens(engine)),
+            peers_up: self.peers_up(),
+        }
+    }
+
+    fn load_state(&self, phase: Phase) -> LoadState {
+        match phase {
+            Phase::HostPools | Phase::Loading | Phase::Warming => LoadState::Starting,
+            Phase::Ready if self.life.is_held() => LoadState::Draining,
+            Phase::Ready if self.life.is_ready() => LoadState::Ready,
+            // It waits for its peers.
+            Phase::Ready => LoadState::Starting,
+            Phase::Draining => LoadState::Draining,
+            Phase::Failed => LoadState::Failed,
+        }
+    }
+
+    /// What the server lacks, and what it has not finished.
+    pub(super) fn needs(&self) -> Needs {
+        let engine = self.serving().map(|serving| serving.engine.snapshot());
+        let in_flight =
+            engine.map_or(0, |engine| engine.running + engine.waiting + engine.retracted.requests);
+        Needs { missing_peers: Vec::new(), can_serve: true, in_flight, kv_in: 0, kv_out: 0 }
+    }
+
+    /// Tokens for which every pool that keeps all positions has pages, or cached ones that can go.
+    fn free_tokens(&self, engine: &EngineSnapshot) -> u64 {
+        let full = engine.pools.iter().zip(&self.windows).filter(|(_, window)| window.is_none());
+        let pages = full.map(|(pool, _)| {
+            let used = pool.device.used_active.0;
+            pool.device.capacity.0.saturating_sub(used)
+        });
+        pages.min().unwrap_or(0).saturating_mul(self.page_tokens as u64)
+    }
+
+    /// Decode: the prefill workers whose link is up.
+    fn peers_up(&self) -> Option<Vec<String>> {
+        if self.role != Role::Decode {
+            return None;
+        }
+        Some(Vec::new())
+    }
+}

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::policy::PolicyKind;
+use crate::policy::{Guard, PolicyKind};
 
-/// Settings of the core.
+/// Settings of [`Core`](crate::Core).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// How workers are chosen.
@@ -17,9 +17,9 @@ pub struct Config {
     pub retry: RetryConfig,
     /// Bounds on what is remembered of prompts.
     pub prefixes: PrefixConfig,
-    /// A worker is not chosen for its prefixes (or by hash) while its backlog is longer than this
-    /// many times the shortest one and this prompt's own prefill. At least 1.
-    pub load_guard: f64,
+    /// How much more to do than others a worker may have and still be chosen for its prefixes or
+    /// by hash.
+    pub guard: Guard,
     /// Prompt tokens per second of a worker that does not tell.
     pub assumed_prefill_rate: f64,
     /// Requests are refused at the door where every worker would refuse them.
@@ -37,7 +37,7 @@ impl Default for Config {
             breaker: BreakerConfig::default(),
             retry: RetryConfig::default(),
             prefixes: PrefixConfig::default(),
-            load_guard: 1.5,
+            guard: Guard { factor: 1.5, floor: Duration::from_secs(2) },
             assumed_prefill_rate: 3000.0,
             refuse_at_door: true,
             door_margin: 0.8,
@@ -54,11 +54,18 @@ pub struct HealthConfig {
     pub ready_after: u32,
     /// A load report older than this is not believed.
     pub report_fresh: Duration,
+    /// A worker that has not answered a poll for so long is unhealthy, also where nobody polled it.
+    pub silent_after: Duration,
 }
 
 impl Default for HealthConfig {
     fn default() -> Self {
-        Self { unhealthy_after: 3, ready_after: 1, report_fresh: Duration::from_secs(3) }
+        Self {
+            unhealthy_after: 3,
+            ready_after: 1,
+            report_fresh: Duration::from_secs(3),
+            silent_after: Duration::from_secs(30),
+        }
     }
 }
 

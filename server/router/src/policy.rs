@@ -2,6 +2,19 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
+
+mod cache_aware;
+mod least_pending_tokens;
+mod power_of_two;
+mod prefix_hash;
+mod round_robin;
+
+pub use cache_aware::CacheAware;
+pub use least_pending_tokens::LeastPendingTokens;
+pub use power_of_two::PowerOfTwo;
+pub use prefix_hash::PrefixHash;
+pub use round_robin::RoundRobin;
 
 /// The policies by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -101,3 +114,109 @@ impl Branch {
         }
     }
 }
+
+/// A worker that can be asked, as policies see it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    /// A hash of its name: the same over restarts of the worker and of the router.
+    pub name_hash: u64,
+    /// Seconds until what waits there is prefilled.
+    pub backlog: f64,
+    /// Prompt tokens per second that it computes, above 0.
+    pub prefill_rate: f64,
+    /// Uncached prompt tokens that wait there.
+    pub pending: u64,
+    /// Requests that this router has open there.
+    pub active: u64,
+    /// Share of the prompt that it is believed to hold, 0 to 1.
+    pub matched: f64,
+    /// When it was last chosen, as a count of choices; 0 is never.
+    pub turn: u64,
+}
+
+impl Candidate {
+    /// Seconds until the prompt of `tokens` would be prefilled there.
+    #[must_use]
+    pub fn wait(&self, tokens: u64) -> f64 {
+        self.backlog + tokens as f64 * (1.0 - self.matched) / self.prefill_rate
+    }
+
+    /// Order by load: backlog, then open requests, then whose turn it is.
+    fn load(&self) -> (f64, u64, u64) {
+        (self.backlog, self.active, self.turn)
+    }
+}
+
+/// What a policy knows of the request.
+#[derive(Debug, Clone, Copy)]
+pub struct Prompt {
+    /// Prompt tokens, estimated.
+    pub tokens: u64,
+    /// A hash of its beginning, of its model and its namespace.
+    pub head: u64,
+    /// A number drawn for this choice.
+    pub draw: u64,
+}
+
+/// When a worker has too much to do to be preferred to one with less.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Guard {
+    /// A backlog may be so many times the shortest one; at least 1.
+    pub factor: f64,
+    /// Shorter ones are always let through.
+    pub floor: Duration,
+}
+
+impl Guard {
+    /// The longest backlog that is let through, in seconds.
+    #[must_use]
+    pub fn limit(&self, candidates: &[Candidate]) -> f64 {
+        let least = candidates.iter().map(|c| c.backlog).fold(f64::INFINITY, f64::min);
+        (least * self.factor.max(1.0)).max(self.floor.as_secs_f64())
+    }
+}
+
+/// A way to choose. Costs a pass over the candidates and allocates nothing.
+pub trait Policy: fmt::Debug + Send + Sync {
+    /// Its name.
+    fn kind(&self) -> PolicyKind;
+
+    /// The index of the chosen candidate, and why.
+    ///
+    /// `candidates` has at least two: with one there is nothing to choose.
+    fn pick(&self, candidates: &[Candidate], prompt: &Prompt, guard: &Guard) -> (usize, Branch);
+}
+
+impl PolicyKind {
+    /// The policy of that name.
+    #[must_use]
+    pub fn policy(self) -> &'static dyn Policy {
+        match self {
+            Self::CacheAware => &CacheAware,
+            Self::LeastPendingTokens => &LeastPendingTokens,
+            Self::PowerOfTwo => &PowerOfTwo,
+            Self::RoundRobin => &RoundRobin,
+            Self::PrefixHash => &PrefixHash,
+        }
+    }
+}
+
+/// The index of the smallest by `key`, the first among equals. Keys that cannot be compared, which
+/// only a number that is none would be, count as equal.
+fn least<K: PartialOrd>(
+    candidates: &[Candidate],
+    mut key: impl FnMut(&Candidate) -> Option<K>,
+) -> usize {
+    let mut best: Option<(usize, K)> = None;
+    for (at, candidate) in candidates.iter().enumerate() {
+        if let Some(found) = key(candidate)
+            && best.as_ref().is_none_or(|(_, least)| found < *least)
+        {
+            best = Some((at, found));
+        }
+    }
+    best.map_or(0, |(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::breaker::Probe;
 use crate::charge::Charge;
 use crate::policy::{Branch, PolicyKind};
 use crate::worker::{WorkerKey, WorkerName, WorkerRole};
@@ -34,6 +35,8 @@ pub struct Leg {
     pub role: WorkerRole,
     pub(crate) key: WorkerKey,
     pub(crate) charge: Charge,
+    /// Where its breaker is half open: the right to ask it.
+    pub(crate) probe: Option<Probe>,
 }
 
 /// Where a request goes. Dropping it ends the request for all counts, and takes back the permit of

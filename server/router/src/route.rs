@@ -1,0 +1,440 @@
+//! Choosing: who may be asked, who would refuse, whom the policy takes, and which decode worker
+//! goes with it.
+
+use std::time::Duration;
+
+use types::Time;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::charge::Amount;
+use crate::core::Core;
+use crate::door::{Need, Refused, refused};
+use crate::member::Member;
+use crate::pieces::Pieces;
+use crate::policy::{Branch, Candidate, Prompt};
+use crate::prefix::Depths;
+use crate::request::{Leg, Missing, OverloadReason, Refusal, Request, Route};
+use crate::set::WorkerSet;
+use crate::worker::{WorkerKey, WorkerRole, WorkerState};
+
+/// Bytes of a prompt by which `prefix_hash` tells prompts apart, about: system prompts are longer,
+/// and what tells tenants apart is at their beginning.
+const HEAD_PIECES: usize = 32;
+
+/// What retries of one request need to know of each other.
+#[derive(Debug, Default)]
+pub struct Attempt {
+    pub(crate) tried: Vec<WorkerKey>,
+    /// Times that it was sent.
+    pub(crate) tries: u32,
+    /// Of those, times that it was refused.
+    pub(crate) refusals: u32,
+    /// The smallest time that a worker asked for.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Attempt {
+    /// A request that was not sent yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Times that it was sent.
+    #[must_use]
+    pub const fn tries(&self) -> u32 {
+        self.tries
+    }
+}
+
+/// A request with what is derived from it once.
+pub(crate) struct Asked<'a> {
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) pieces: Pieces,
+    pub(crate) depths: Depths,
+    pub(crate) tokens: u64,
+}
+
+/// Who can be asked.
+#[derive(Debug, Default)]
+struct Open {
+    /// Whole and prefill workers.
+    front: WorkerSet,
+    decode: WorkerSet,
+}
+
+/// For each role, how the first worker to have room would refuse; `None` within where one has room
+/// now.
+#[derive(Debug, Default)]
+struct Soonest {
+    whole: Option<Option<Refused>>,
+    prefill: Option<Option<Refused>>,
+    decode: Option<Option<Refused>>,
+}
+
+impl Soonest {
+    fn note(&mut self, role: WorkerRole, refused: Option<Refused>) {
+        let first = match role {
+            WorkerRole::Unified | WorkerRole::Plain => &mut self.whole,
+            WorkerRole::Prefill => &mut self.prefill,
+            WorkerRole::Decode => &mut self.decode,
+        };
+        let wait = |refused: &Option<Refused>| refused.map(|refused| refused.retry_after);
+        if first.as_ref().is_none_or(|known| wait(&refused) < wait(known)) {
+            *first = Some(refused);
+        }
+    }
+
+    /// The refusal that is over first; a pair has room when both halves have.
+    fn refused(&self) -> Option<Refused> {
+        let later = |refused: &Refused| refused.retry_after;
+        let pair = [self.prefill, self.decode].into_iter().flatten().flatten().max_by_key(later);
+        [self.whole.flatten(), pair].into_iter().flatten().min_by_key(later)
+    }
+
+    /// How long until somebody has room, in whole seconds, at least 1; `None` where nobody knows.
+    fn wait(&self) -> Option<Duration> {
+        let known = [self.whole, self.prefill, self.decode].into_iter().flatten().next().is_some();
+        let pair_now = self.prefill == Some(None) && self.decode == Some(None);
+        let now = self.whole == Some(None) || pair_now;
+        let later = self.refused().filter(|_| !now).map(|refused| refused.retry_after);
+        later.or(known.then_some(Duration::from_secs(1)))
+    }
+}
+
+impl Core {
+    /// Chooses a worker, or a pair, and counts the request there until the route is dropped.
+    ///
+    /// # Errors
+    /// Nobody serves the model, nobody can be asked, or everybody would refuse.
+    pub fn route(
+        &mut self,
+        request: &Request<'_>,
+        attempt: &mut Attempt,
+        now: Time,
+    ) -> Result<Route, Refusal> {
+        if attempt.tries == 0 {
+            self.budget.deposit(&self.config.retry);
+        }
+        let asked = self.ask(request);
+        self.choose(&asked, attempt, false, now)
+    }
+
+    pub(crate) fn ask<'a>(&self, request: &'a Request<'a>) -> Asked<'a> {
+        let seed = xxh3_64_with_seed(request.model.as_bytes(), 1);
+        let seed = xxh3_64_with_seed(request.namespace.as_bytes(), seed);
+        let pieces = Pieces::of(request.prompt, seed);
+        let depths = self.prefixes.depths(&pieces);
+        let tokens = self.tokens(request.model, request.prompt.len());
+        Asked { request, pieces, depths, tokens }
+    }
+
+    /// As `route`; with `head_room` only those are asked whose reports say that they would take it.
+    pub(crate) fn choose(
+        &mut self,
+        asked: &Asked<'_>,
+        attempt: &mut Attempt,
+        head_room: bool,
+        now: Time,
+    ) -> Result<Route, Refusal> {
+        self.registry.refresh_pairs();
+        let open = self.open(asked, attempt, head_room, now)?;
+        let (front, branch) = self.pick(asked, open.front, now);
+        let decode = (self.registry.at(front).role == WorkerRole::Prefill)
+            .then(|| self.pick_decode(asked, front, open.decode, now));
+        attempt.tries += 1;
+        self.turns += 1;
+        let matched = self.matched(asked, front);
+        let uncached = (asked.tokens as f64 * (1.0 - matched)) as u64;
+        let compute = Amount { requests: 1, pending: uncached, kv: asked.tokens };
+        let hold = Amount { pending: 0, ..compute };
+        let front_leg = self.leg(front, compute, now);
+        let decode_leg = decode.map(|slot| self.leg(slot, hold, now));
+        for slot in [Some(front), decode].into_iter().flatten() {
+            self.prefixes.remember(slot, &asked.pieces);
+        }
+        let (serve, prefill) = match decode_leg {
+            Some(decode) => (decode, Some(front_leg)),
+            None => (front_leg, None),
+        };
+        Ok(Route {
+            serve,
+            prefill,
+            policy: self.config.policy,
+            branch,
+            prefix_match: matched,
+            prompt_tokens: asked.tokens,
+        })
+    }
+
+    fn leg(&mut self, slot: u16, amount: Amount, now: Time) -> Leg {
+        let turn = self.turns;
+        let member = self.registry.at_mut(slot);
+        member.turn = turn;
+        Leg {
+            name: member.name().clone(),
+            base: member.spec.base.clone(),
+            role: member.role,
+            key: member.key,
+            charge: member.ledger.charge(amount),
+            probe: member.breaker.ask(now),
+        }
+    }
+
+    /// The share of the prompt that the worker at `slot` is believed to hold.
+    fn matched(&self, asked: &Asked<'_>, slot: u16) -> f64 {
+        asked.pieces.share(usize::from(asked.depths[usize::from(slot)]))
+    }
+
+    /// How much longer a worker is left alone: it asked for time, and no later report says that it
+    /// has room for so many tokens.
+    pub(crate) fn cooling(&self, member: &Member, tokens: u64, now: Time) -> Option<Duration> {
+        let need = Need { tokens, margin: 1.0 };
+        let room = |member: &Member| refused(member, need, now, &self.config).is_none();
+        member.cooling(now, &self.config.health, room)
+    }
+
+    /// How a worker would refuse: by its report, or because it asked for time.
+    fn refuses(&self, member: &Member, asked: &Asked<'_>, now: Time) -> Option<Refused> {
+        let matched = self.matched(asked, member.key.slot);
+        let tokens = (asked.tokens as f64 * (1.0 - matched)) as u64;
+        if self.config.refuse_at_door {
+            let need = Need { tokens, margin: self.config.door_margin };
+            if let Some(refused) = refused(member, need, now, &self.config) {
+                return Some(refused);
+            }
+        }
+        self.cooling(member, tokens, now).map(|rest| Refused {
+            reason: OverloadReason::Cooling,
+            retry_after: crate::door::whole_seconds(rest.as_secs_f64()),
+            value: 0,
+            limit: 0,
+        })
+    }
+
+    /// Does a fresh report of the worker say that it would take the prompt?
+    fn has_head_room(&self, member: &Member, asked: &Asked<'_>, now: Time) -> bool {
+        let need = Need { tokens: asked.tokens, margin: 1.0 };
+        member.fresh(now, &self.config.health).is_some()
+            && refused(member, need, now, &self.config).is_none()
+            && self.cooling(member, asked.tokens, now).is_none()
+    }
+
+    /// Who can be asked, and of those who would not refuse.
+    fn open(
+        &self,
+        asked: &Asked<'_>,
+        attempt: &Attempt,
+        head_room: bool,
+        now: Time,
+    ) -> Result<Open, Refusal> {
+        let model = asked.request.model;
+        let (mut here, mut willing) = (WorkerSet::default(), WorkerSet::default());
+        let mut soonest = Soonest::default();
+        for member in self.registry.iter().filter(|member| member.serves(model)) {
+            if !self.can_ask(member, attempt, now) {
+                continue;
+            }
+            here.insert(member.key.slot);
+            let refused = self.refuses(member, asked, now);
+            soonest.note(member.role, refused);
+            if refused.is_none() && (!head_room || self.has_head_room(member, asked, now)) {
+                willing.insert(member.key.slot);
+            }
+        }
+        let open = self.paired(willing);
+        if !open.front.is_empty() {
+            return Ok(open);
+        }
+        // Where somebody could be asked, the whole workers and one half of each pair refuse.
+        let refused = soonest.refused().filter(|_| !self.paired(here).front.is_empty());
+        Err(refused.map_or_else(|| self.nobody(model, now), Refused::overloaded))
+    }
+
+    /// When to come back after a refusal, as far as reports and earlier refusals tell.
+    pub(crate) fn soonest(&self, asked: &Asked<'_>, now: Time) -> Option<Duration> {
+        let mut soonest = Soonest::default();
+        for member in self.registry.iter().filter(|member| member.serves(asked.request.model)) {
+            let ready = member.state(now, &self.config.health) == WorkerState::Ready;
+            let refused = self.refuses(member, asked, now);
+            let knows = refused.is_some() || member.fresh(now, &self.config.health).is_some();
+            if ready && member.breaker.may_ask(now) && knows {
+                soonest.note(member.role, refused);
+            }
+        }
+        soonest.wait()
+    }
+
+    /// May the worker be asked at all?
+    fn can_ask(&self, member: &Member, attempt: &Attempt, now: Time) -> bool {
+        member.state(now, &self.config.health) == WorkerState::Ready
+            && member.breaker.may_ask(now)
+            && !attempt.tried.contains(&member.key)
+    }
+
+    /// Of `workers`, those that can answer alone or together.
+    fn paired(&self, workers: WorkerSet) -> Open {
+        let mut open = Open::default();
+        let (mut prefill, mut paired) = (WorkerSet::default(), WorkerSet::default());
+        for slot in workers.iter() {
+            let member = self.registry.at(slot);
+            match member.role {
+                WorkerRole::Unified | WorkerRole::Plain => open.front.insert(slot),
+                WorkerRole::Prefill => prefill.insert(slot),
+                WorkerRole::Decode => {
+                    if !member.pairs.common(workers).is_empty() {
+                        open.decode.insert(slot);
+                        paired = paired.union(member.pairs);
+                    }
+                }
+            }
+        }
+        open.front = open.front.union(prefill.common(paired));
+        open
+    }
+
+    /// Lets the policy choose among `front`, which is not empty.
+    fn pick(&mut self, asked: &Asked<'_>, front: WorkerSet, now: Time) -> (u16, Branch) {
+        let mut slots = std::mem::take(&mut self.slots);
+        let mut candidates = std::mem::take(&mut self.candidates);
+        slots.clear();
+        candidates.clear();
+        for slot in front.iter() {
+            let member = self.registry.at(slot);
+            let load = member.load(now, &self.config);
+            slots.push(slot);
+            candidates.push(Candidate {
+                name_hash: member.name_hash,
+                backlog: load.backlog(),
+                prefill_rate: load.prefill_rate,
+                pending: load.pending,
+                active: load.own.requests,
+                matched: self.matched(asked, slot),
+                turn: member.turn,
+            });
+        }
+        let head = asked.pieces.hashes().iter().take(HEAD_PIECES).next_back();
+        let short = || xxh3_64_with_seed(asked.request.prompt, asked.pieces.seed());
+        let prompt = Prompt {
+            tokens: asked.tokens,
+            head: head.copied().unwrap_or_else(short),
+            draw: self.draw(),
+        };
+        let picked = match candidates.len() {
+            1 => (0, Branch::Only),
+            _ => self.config.policy.policy().pick(&candidates, &prompt, &self.config.guard),
+        };
+        let chosen = (slots[picked.0], picked.1);
+        (self.slots, self.candidates) = (slots, candidates);
+        chosen
+    }
+
+    /// The decode worker that goes with a prefill worker: among those that have about as few
+    /// requests as any for their size, the one that holds most of the prompt; those without room
+    /// for its KV last.
+    fn pick_decode(&self, asked: &Asked<'_>, prefill: u16, decode: WorkerSet, now: Time) -> u16 {
+        let fits = || {
+            let pair = |slot: &u16| self.registry.at(*slot).pairs.contains(prefill);
+            decode.iter().filter(pair).map(|slot| (slot, self.decode_load(slot, asked, now)))
+        };
+        let least = fits().map(|(_, load)| load).fold(f64::INFINITY, f64::min);
+        let limit = least * DECODE_GUARD + DECODE_FLOOR;
+        let key = |slot: u16, load: f64| {
+            let turn = self.registry.at(slot).turn;
+            (std::cmp::Reverse(asked.depths[usize::from(slot)]), load, turn)
+        };
+        let within = fits().filter(|(_, load)| *load <= limit).map(|(s, load)| (key(s, load), s));
+        let best = within.reduce(|a, b| if b.0 < a.0 { b } else { a });
+        best.expect("a prefill worker is only open beside a decode worker it fits").1
+    }
+
+    /// Requests that run or wait at a decode worker, per running slot; more where the KV of the
+    /// prompt finds no room.
+    fn decode_load(&self, slot: u16, asked: &Asked<'_>, now: Time) -> f64 {
+        let member = self.registry.at(slot);
+        let (own, unreported) = member.ledger.amounts();
+        let Some(fresh) = member.fresh(now, &self.config.health) else {
+            return own.requests as f64 / ASSUMED_SLOTS;
+        };
+        let told = &fresh.load;
+        let slots = if told.running_limit > 0 { told.running_limit as f64 } else { ASSUMED_SLOTS };
+        let requests = told.running + told.queued.requests + unreported.requests;
+        let room = told.free_tokens.saturating_sub(unreported.kv);
+        let full = if room < asked.tokens { 1.0 } else { 0.0 };
+        requests as f64 / slots + full
+    }
+
+    /// Why nobody can be asked for the model.
+    fn nobody(&self, model: &str, now: Time) -> Refusal {
+        let known = self.registry.models();
+        let silent = self.registry.iter().any(|member| member.models.is_empty());
+        if !silent && !known.iter().any(|own| **own == *model) && !known.is_empty() {
+            return Refusal::UnknownModel { model: model.to_owned(), known };
+        }
+        let opens = |member: &Member| member.breaker.opens_at(now);
+        let soon = self.registry.iter().filter_map(opens).min();
+        let wait = soon.map_or(UNREADY_RETRY, |at| at.since(now));
+        Refusal::NoWorker {
+            missing: self.missing(Some(model), now),
+            retry_after: crate::door::whole_seconds(wait.as_secs_f64()),
+        }
+    }
+
+    /// The roles without a worker that can be asked, for a model or for any.
+    pub(crate) fn missing(&self, model: Option<&str>, now: Time) -> Missing {
+        let wanted = |member: &&Member| {
+            member.models.is_empty() || model.is_none_or(|model| member.serves(model))
+        };
+        let apart = self.registry.iter().filter(wanted).any(|member| !member.role.is_whole());
+        let whole = self.registry.iter().filter(wanted).any(|member| member.role.is_whole());
+        let mut roles = Vec::new();
+        if whole || !apart {
+            roles.push(WorkerRole::Unified);
+        }
+        if apart {
+            roles.extend([WorkerRole::Prefill, WorkerRole::Decode]);
+        }
+        let mut missing = Missing::default();
+        let mut ready = Vec::new();
+        for role in roles {
+            let of_role = || {
+                let members = self.registry.iter().filter(wanted);
+                members.filter(move |member| member.role.declared() == role)
+            };
+            let asked = |member: &Member| self.can_ask(member, &Attempt::default(), now);
+            if of_role().any(asked) {
+                ready.push(role);
+                continue;
+            }
+            let states: Vec<String> = of_role().map(|member| self.describe(member, now)).collect();
+            missing.roles.push((role, states.join(", ")));
+        }
+        if missing.roles.is_empty() && !ready.is_empty() {
+            let why = "none has a prefill worker with an equal fingerprint and a link that is up";
+            missing.roles.push((WorkerRole::Decode, why.to_owned()));
+        }
+        missing
+    }
+
+    fn describe(&self, member: &Member, now: Time) -> String {
+        let state = member.state(now, &self.config.health);
+        let name = member.name();
+        if state == WorkerState::Ready {
+            return format!("{name} has failed and is left alone for a while");
+        }
+        let reason = member.reason(state, now);
+        let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
+        format!("{name} is {}{reason}", state.as_str())
+    }
+}
+
+/// A decode worker may have so many times the load of the least loaded one, and so much more, and
+/// still be chosen for what it holds.
+const DECODE_GUARD: f64 = 1.25;
+const DECODE_FLOOR: f64 = 0.05;
+
+/// Running slots of a decode worker that does not tell.
+const ASSUMED_SLOTS: f64 = 64.0;
+
+/// When to come back where no worker is ready: about how long it takes to see one that is.
+const UNREADY_RETRY: Duration = Duration::from_secs(2);

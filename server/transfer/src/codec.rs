@@ -27,7 +27,7 @@ mod body;
 mod decoder;
 
 pub use body::BodyError;
-pub(crate) use body::REASON_MAX;
+pub(crate) use body::{NAMESPACE_MAX, REASON_MAX, TEXT_MAX};
 pub use decoder::{DecodeError, Decoder, Item};
 
 use bytes::Bytes;

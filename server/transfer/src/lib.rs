@@ -9,18 +9,24 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+mod decode;
+mod ends;
 mod failure;
 mod frame;
 mod handshake;
 mod link;
 mod message;
 mod observe;
+mod prefill;
 mod room;
 mod shape;
+mod snapshot;
 
 pub use codec::{
     BodyError, DecodeError, Decoder, Encoder, Item, MESSAGE_HEADER_BYTES, payload_checksum,
 };
+pub use decode::{DecodeEnd, Writing};
+pub use ends::{Count, Limits, Output, RoomKey, TransferState, Violation};
 pub use failure::Failure;
 pub use frame::{FRAME_HEADER_BYTES, FrameHeader};
 pub use handshake::{
@@ -32,6 +38,7 @@ pub use link::{
 };
 pub use message::{Answer, CachedTokens, Message, Offer, Rejected, RemoteTimes};
 pub use observe::{LinkSnapshot, PeerSnapshot, Side, Stage, TransferEnd, TransferObserver};
+pub use prefill::{FrameBytes, FrameJob, PrefillEnd};
 pub use room::{PeerId, PeerName, Random, Room};
 pub use shape::{Mismatch, PartShape, Shape};
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use memory_pool::LayerProgress;
 use types::{PageId, PoolId, RequestId};
 
+use crate::OFFER_TOKENS_MAX;
+use crate::codec::{NAMESPACE_MAX, TEXT_MAX};
 use crate::failure::Failure;
 use crate::message::{CachedTokens, Offer, Rejected, RemoteTimes};
 use crate::observe::LinkSnapshot;
@@ -32,11 +34,12 @@ pub enum News {
     /// Prefill: the decode worker has everything; the link does not touch the pages any more.
     Delivered,
     /// Either side: it is over without success. Pages are let go at `Settled`, not before.
-    /// A `Failed` that came before [`Landing::land`] is told once more when that is called: the
-    /// request may not have been known yet.
+    ///
+    /// A failure before [`Landing::land`] is told once more when that is called, `Settled` too: the
+    /// request may not have been known before.
     Failed(Failure),
-    /// Either side, once, after `Failed` and after an `abandon`: nobody reads or writes the pages
-    /// any more. Also where no page was named yet.
+    /// Either side, after `Failed` or an `abandon`: nobody reads or writes the pages any more. Also
+    /// where no page was named yet.
     Settled,
 }
 
@@ -156,6 +159,16 @@ pub enum NotOffered {
     #[error("the prefill worker rejected the prompt: value {} of limit {}, retry after {:?}",
         .0.value, .0.limit, .0.retry_after)]
     Rejected(Rejected),
+    /// A field of the prompt is longer than it may be: the client's 400.
+    #[error("{field} has length {length}, at most {limit} can be sent to a prefill worker")]
+    Invalid {
+        /// Which one.
+        field: &'static str,
+        /// How long it is.
+        length: usize,
+        /// The bound.
+        limit: usize,
+    },
     /// There was no answer: the client's 502 or 503.
     #[error("the prefill worker could not be asked: {0}")]
     Failed(Failure),
@@ -204,4 +217,31 @@ pub trait Backend: Send + Sync {
 
     /// What is open now, for gauges and for choosing a peer.
     fn snapshot(&self) -> LinkSnapshot;
+}
+
+impl Prompt {
+    /// Whether it can be sent: every field within its bound, at least one token.
+    ///
+    /// # Errors
+    /// The first field that is not.
+    pub fn check(&self) -> Result<(), NotOffered> {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let fields = [
+            ("x-request-id", self.request.len(), TEXT_MAX),
+            ("traceparent", text(&self.traceparent), TEXT_MAX),
+            ("tenant", text(&self.tenant), TEXT_MAX),
+            ("namespace", self.namespace.len(), NAMESPACE_MAX),
+            ("prompt", self.tokens.len(), OFFER_TOKENS_MAX),
+        ];
+        for (field, length, limit) in fields {
+            if length > limit {
+                return Err(NotOffered::Invalid { field, length, limit });
+            }
+        }
+        if self.tokens.is_empty() {
+            let limit = OFFER_TOKENS_MAX;
+            return Err(NotOffered::Invalid { field: "prompt", length: 0, limit });
+        }
+        Ok(())
+    }
 }

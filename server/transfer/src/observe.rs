@@ -86,11 +86,12 @@ pub trait TransferObserver: Send + Sync {
     /// count too.
     fn on_bytes(&self, side: Side, peer: &PeerName, part: &'static str, bytes: u64);
 
-    /// A transfer ended: exactly once per accepted offer and side. Rejected offers are no
-    /// transfers.
+    /// A transfer ended: exactly once per offer and side. Rejected offers are no transfers, and
+    /// the prefill worker has none either of offers that never reached it.
     fn on_end(&self, end: &TransferEnd);
 
-    /// At least one transfer with this peer was on the wire for so long, since this was last told.
+    /// At least one frame to or from this peer was on the wire for so long, since this was last
+    /// told: bytes over busy time is the speed of the link.
     fn on_busy(&self, side: Side, peer: &PeerName, busy: Duration);
 }
 

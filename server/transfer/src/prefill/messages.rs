@@ -1,0 +1,209 @@
+//! What the decode workers say.
+
+use types::Time;
+
+use super::room::{Phase, SendRoom};
+use super::{By, PrefillEnd};
+use crate::ends::{Count, Output, RoomKey, Violation};
+use crate::failure::Failure;
+use crate::link::News;
+use crate::message::{Answer, Message, Offer, Rejected};
+use crate::room::PeerId;
+
+/// How much more often a frame may be asked for than it can have arrived broken: the question may
+/// come twice.
+const ASKED_PER_RETRY: u8 = 4;
+/// When to come again where a peer's rooms are all taken.
+const ROOMS_FULL_RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
+impl PrefillEnd {
+    /// A message came. Any message at any time is borne: what no correct peer says costs the
+    /// transfer it is about, and is counted.
+    pub fn on_message(&mut self, now: Time, peer: PeerId, message: Message) {
+        let Some(link) = self.links.get_mut(&peer) else { return };
+        link.peer.hear(now);
+        match message {
+            Message::Offer(offer) => self.on_offer(now, peer, offer),
+            Message::Land { room, skip_tokens } => {
+                self.on_land(now, RoomKey { peer, room }, skip_tokens);
+            }
+            Message::Again { room, frames } => self.on_again(now, RoomKey { peer, room }, &frames),
+            Message::Received { room } => self.on_received(now, RoomKey { peer, room }),
+            Message::Abort { room, failure } => {
+                self.on_abort(now, RoomKey { peer, room }, failure.told());
+            }
+            Message::Ping { number } => self.control(peer, Message::Pong { number }),
+            Message::Pong { .. } => {}
+            other @ (Message::Hello(_)
+            | Message::Welcome(_)
+            | Message::Proof(_)
+            | Message::Ready(_)
+            | Message::Refused(_)
+            | Message::Answer { .. }
+            | Message::Started { .. }
+            | Message::Sent { .. }
+            | Message::Ended { .. }) => {
+                let violation = Violation::direction(&other);
+                self.board.violation();
+                self.outputs.push_back(Output::Violated(peer, other.room(), violation));
+            }
+        }
+    }
+
+    fn on_offer(&mut self, now: Time, peer: PeerId, offer: Offer) {
+        let key = RoomKey { peer, room: offer.room };
+        if self.rooms.contains_key(&key) {
+            self.board.stray();
+            return;
+        }
+        let Some(link) = self.links.get_mut(&peer) else { return };
+        if link.recent.has(offer.room) {
+            self.board.violation();
+            self.outputs.push_back(Output::Violated(peer, Some(offer.room), Violation::Room));
+            return;
+        }
+        if link.peer.rooms >= link.peer.rooms_max {
+            link.recent.insert(offer.room);
+            let (value, limit) = (link.peer.rooms as u64 + 1, link.peer.rooms_max as u64);
+            let (reason, retry_after) = (Rejected::ROOMS_FULL, ROOMS_FULL_RETRY);
+            let answer = Answer::Rejected(Rejected { reason, retry_after, value, limit });
+            self.control(peer, Message::Answer { room: key.room, answer });
+            return;
+        }
+        link.peer.rooms += 1;
+        let name = link.peer.name.clone();
+        self.rooms.insert(key, SendRoom::new(now, name, offer.tokens.len() as u64));
+        self.outputs.push_back(Output::Offered(key, offer));
+    }
+
+    fn on_land(&mut self, now: Time, key: RoomKey, skip_tokens: u64) {
+        let Some(room) = self.rooms.get_mut(&key) else {
+            self.unknown(key, Failure::Protocol);
+            return;
+        };
+        match (room.phase, room.skip) {
+            (Phase::Accepted, _) => {
+                let range =
+                    Violation::range("number of tokens to skip", skip_tokens, 0, room.tokens + 1);
+                let rest = skip_tokens % self.page_tokens;
+                let what = "rest of the tokens to skip after whole pages";
+                let whole = Violation::Unequal { what, value: rest, expected: 0 };
+                let checked = range.and(if rest == 0 { Ok(()) } else { Err(whole) });
+                let (Ok(()), Ok(skip), Some(request)) =
+                    (checked.clone(), usize::try_from(skip_tokens), room.request)
+                else {
+                    self.violated(now, key, checked.err().unwrap_or(Violation::Room));
+                    return;
+                };
+                room.phase = Phase::Wanted;
+                room.skip = Some(skip_tokens);
+                room.wanted = Some(now);
+                self.timers.disarm(key);
+                self.news(request, News::Wanted { skip_tokens: skip });
+            }
+            (Phase::Offered(_), _) => self.early(now, key, "land"),
+            (Phase::Wanted | Phase::Sent, Some(before)) if before != skip_tokens => {
+                let (what, value) = ("number of tokens to skip", skip_tokens);
+                self.violated(now, key, Violation::Unequal { what, value, expected: before });
+            }
+            (Phase::Wanted | Phase::Sent | Phase::Over(_), _) => self.board.stray(),
+        }
+    }
+
+    fn on_again(&mut self, now: Time, key: RoomKey, frames: &[u32]) {
+        let Some(room) = self.rooms.get_mut(&key) else {
+            self.board.stray();
+            return;
+        };
+        match (room.phase, room.let_go) {
+            (Phase::Wanted | Phase::Sent, None) => {}
+            // The pages are gone.
+            (Phase::Sent, Some(why)) => {
+                self.fail(now, key, why, By::Us);
+                return;
+            }
+            (Phase::Over(_), _) => {
+                self.board.stray();
+                return;
+            }
+            (Phase::Offered(_) | Phase::Accepted | Phase::Wanted, _) => {
+                self.early(now, key, "again");
+                return;
+            }
+        }
+        let retries = self.limits.retries.saturating_mul(ASKED_PER_RETRY);
+        for frame in frames {
+            if !room.plan.was_read(*frame) {
+                let (what, end) = ("frame to send again", room.plan.frames().into());
+                let range = Violation::Range { what, value: (*frame).into(), first: 0, end };
+                self.violated(now, key, range);
+                return;
+            }
+            let asked = room.asked.entry(*frame).or_default();
+            *asked = asked.saturating_add(1);
+            if *asked > retries {
+                let frame = *frame;
+                self.violated(now, key, Violation::Retries { frame, retries });
+                return;
+            }
+            if !room.again.contains(frame) {
+                room.again.push_back(*frame);
+            }
+        }
+        self.activate(key);
+    }
+
+    fn on_received(&mut self, now: Time, key: RoomKey) {
+        let Some(room) = self.rooms.get_mut(&key) else {
+            self.board.stray();
+            return;
+        };
+        match room.phase {
+            Phase::Sent => {
+                let end = room.end(now, Ok(()));
+                room.phase = Phase::Over(Ok(()));
+                room.again.clear();
+                self.timers.disarm(key);
+                self.count(Count::End(end));
+                self.settle(key);
+            }
+            Phase::Over(_) => self.board.stray(),
+            Phase::Offered(_) | Phase::Accepted | Phase::Wanted => {
+                self.early(now, key, "received");
+            }
+        }
+    }
+
+    /// `failure` is this side's name for it.
+    fn on_abort(&mut self, now: Time, key: RoomKey, failure: Failure) {
+        match self.rooms.get(&key).map(|room| room.phase) {
+            None => {
+                // It may have overtaken its offer, which then is none.
+                if let Some(link) = self.links.get_mut(&key.peer) {
+                    link.recent.insert(key.room);
+                }
+                self.unknown(key, failure);
+            }
+            Some(Phase::Offered(_)) => {
+                self.fail(now, key, failure, By::Peer);
+                self.control(key.peer, Message::Ended { room: key.room, failure });
+            }
+            Some(Phase::Accepted | Phase::Wanted | Phase::Sent) => {
+                self.fail(now, key, failure, By::Peer);
+            }
+            // The answer comes with the last frame, or is on its way.
+            Some(Phase::Over(_)) => self.board.stray(),
+        }
+    }
+
+    /// Nothing is written to the pages of a room that this end does not know.
+    fn unknown(&mut self, key: RoomKey, failure: Failure) {
+        self.board.stray();
+        self.control(key.peer, Message::Ended { room: key.room, failure });
+    }
+
+    fn early(&mut self, now: Time, key: RoomKey, what: &'static str) {
+        let state = self.rooms.get(&key).map_or("forgotten", |room| room.phase.name());
+        self.violated(now, key, Violation::Early { what, state });
+    }
+}

@@ -109,7 +109,7 @@ pub enum Output {
     Answered(RoomKey, Result<Duration, NotOffered>),
     /// Prefill: ask whoever decides, then [`accept`](crate::PrefillEnd::accept) or
     /// [`reject`](crate::PrefillEnd::reject).
-    Offered(RoomKey, Offer),
+    Offered(RoomKey, PeerName, Offer),
     /// The peer is gone, all its rooms have failed: close its connections.
     Lost(PeerId, Failure),
     /// For the log: the peer broke the protocol, in a room or not.

@@ -17,6 +17,7 @@ mod handshake;
 mod link;
 mod message;
 mod observe;
+mod port;
 mod prefill;
 mod room;
 mod shape;
@@ -38,6 +39,7 @@ pub use link::{
 };
 pub use message::{Answer, CachedTokens, Message, Offer, Rejected, RemoteTimes};
 pub use observe::{LinkSnapshot, PeerSnapshot, Side, Stage, TransferEnd, TransferObserver};
+pub use port::{Act, DecodePort, PrefillPort, Surroundings};
 pub use prefill::{FrameBytes, FrameJob, PrefillEnd};
 pub use room::{PeerId, PeerName, Random, Room};
 pub use shape::{Mismatch, PartShape, Shape};

@@ -72,8 +72,8 @@ impl PrefillEnd {
         }
         link.peer.rooms += 1;
         let name = link.peer.name.clone();
-        self.rooms.insert(key, SendRoom::new(now, name, offer.tokens.len() as u64));
-        self.outputs.push_back(Output::Offered(key, offer));
+        self.rooms.insert(key, SendRoom::new(now, name.clone(), offer.tokens.len() as u64));
+        self.outputs.push_back(Output::Offered(key, name, offer));
     }
 
     fn on_land(&mut self, now: Time, key: RoomKey, skip_tokens: u64) {

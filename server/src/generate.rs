@@ -122,6 +122,8 @@ impl Generation {
                 follower,
                 max_tokens,
                 stop_tokens: common.stop_tokens.clone(),
+                remote: None,
+                send: None,
                 sink: Box::new(outlet.sink(index, assembler, common.streaming)),
                 streaming: common.streaming,
                 arrived: common.arrived,

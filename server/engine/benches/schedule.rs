@@ -99,6 +99,8 @@ fn measure(waiting: usize, fair_share: bool) -> Vec<Duration> {
             follower: None,
             max_tokens,
             stop_tokens: Vec::new(),
+            remote: None,
+            send: None,
             sink: Box::new(Silent),
             streaming: false,
             arrived: now,

@@ -108,6 +108,23 @@ impl PageReserve {
         })
     }
 
+    /// Is there what `request`, which holds its pages already, lacks for its present tokens, and a
+    /// page to grow?
+    pub(crate) fn has_room_to_grow(&self, request: &Request, pools: &PoolSet) -> bool {
+        let chunk = self.chunk;
+        pools
+            .specs()
+            .iter()
+            .zip((0..).map(PoolId))
+            .all(|(spec, pool)| share(request, spec, pool, chunk) <= pools.available(pool))
+    }
+
+    /// The pages of each pool that nobody in the batch will need.
+    pub(crate) fn spare(&self, pools: &PoolSet) -> impl Iterator<Item = usize> {
+        let available = (0..).map(|index| pools.available(PoolId(index)));
+        self.pages.iter().zip(available).map(|(reserved, pages)| pages.saturating_sub(*reserved))
+    }
+
     /// As [`leaves_room_for`](Self::leaves_room_for) while everybody stays: then `request` needs no
     /// room for pages that others hold and it would share.
     pub(crate) fn has_room_for(&self, request: &Request, pools: &PoolSet) -> bool {
@@ -164,7 +181,10 @@ impl PageGain {
 }
 
 fn gained(request: &Request, spec: &PoolSpec, pool: PoolId, chunk: usize) -> usize {
-    request.table.exclusive_pages(pool) + share(request, spec, pool, chunk)
+    // Pages that a link may still read stay where they are.
+    let stays = request.is_on_wire();
+    let freed = if stays { 0 } else { request.table.exclusive_pages(pool) };
+    freed + share(request, spec, pool, chunk)
 }
 
 #[cfg(test)]

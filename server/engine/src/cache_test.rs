@@ -218,6 +218,8 @@ impl Rig {
             follower: None,
             max_tokens,
             stop_tokens: Vec::new(),
+            remote: None,
+            send: None,
             sink: Box::new(Ear(id, Arc::clone(&self.book))),
             streaming: false,
             arrived: Time::ZERO,

@@ -10,8 +10,8 @@ use types::{PoolId, Time};
 use crate::event::AbortReason;
 use crate::host::Host;
 use crate::output::{Abort, Outcome, RequestEnd, RequestError, Sink, Stage, TokenEvent, Verdict};
+use crate::plan::Row;
 use crate::request::{SinkPanicked, ask};
-use crate::scheduler::Row;
 use crate::stats::{
     CopyWaits, EngineState, FirstToken, LoopStage, QueueExit, RetractedSnapshot, StepPhase,
     StepStats,
@@ -106,7 +106,12 @@ impl Core {
         } else {
             None
         };
-        let outcome = outcome.or_else(|| request.ends_with_prompt().then_some(Outcome::Length));
+        let complete = request.ends_with_prompt();
+        if complete && outcome.is_none() && request.sends() {
+            self.scheduler.send_off(row.rank, self.clock.last());
+            return false;
+        }
+        let outcome = outcome.or_else(|| complete.then_some(Outcome::Length));
         if scores {
             self.mark(LoopStage::Sample);
         }
@@ -191,6 +196,7 @@ impl Core {
             cached_device_tokens: self.plan.cached.device,
             cached_host_tokens: self.plan.cached.host,
             cached_storage_tokens: self.plan.cached.storage,
+            cached_remote_tokens: self.plan.cached.remote,
             recomputed_tokens: self.report.recomputed_tokens,
             generated_tokens: self.report.generated_tokens,
             preemptions: self.plan.preemptions,
@@ -250,6 +256,12 @@ impl Core {
             // At most `max_running` requests are in there.
             oldest: retracted.iter().map(crate::request::Request::queued_since).min(),
         };
+        snapshot.bootstrap = self.scheduler.waiting.bootstrap().snapshot();
+        snapshot.inflight_send = self.scheduler.sending.snapshot();
+        snapshot.prealloc = self.scheduler.waiting.prealloc().snapshot();
+        snapshot.transfer = self.scheduler.transfer.snapshot();
+        snapshot.landed = self.scheduler.landed.snapshot();
+        snapshot.held = self.scheduler.held.snapshot();
         self.admission.set_open_slots(self.scheduler.open_slots());
         for (pool, stats) in snapshot.pools.iter_mut().zip(self.scheduler.pools.stats()) {
             pool.device = stats;
@@ -268,7 +280,10 @@ impl Core {
         if self.report.ended.is_empty() {
             return;
         }
-        self.mailbox.forget(self.report.ended.iter().map(|(_, end)| end.id));
+        // A link may still have a word to say about the others.
+        let held = &self.scheduler.held;
+        let ended = self.report.ended.iter().map(|(_, end)| end.id);
+        self.mailbox.forget(ended.filter(|id| !held.has(*id)));
         for (sink, end) in self.report.ended.drain(..) {
             drop(catch_unwind(AssertUnwindSafe(|| sink.finish(&end))));
         }

@@ -1,5 +1,6 @@
 //! Everything that can wake the engine's thread.
 
+use transfer::News;
 use types::{RequestId, Time};
 
 use crate::submission::Submission;
@@ -11,6 +12,8 @@ pub(crate) enum Event {
     Submit(Box<Submission>),
     /// Give a request up, wherever it is.
     Abort(RequestId, AbortReason),
+    /// What a link tells of a request.
+    News(RequestId, News),
     /// Finish what is there, abort what is left at the deadline, then end.
     Drain(Time),
     /// Abort everything and end.
@@ -30,6 +33,8 @@ pub enum AbortReason {
     DrainDeadline,
     /// The process stops without draining.
     Shutdown,
+    /// Prefill: the decode worker gave it up.
+    PeerAbort,
 }
 
 /// Who gave it up.
@@ -39,16 +44,19 @@ pub enum Initiator {
     Client,
     /// This server.
     Server,
+    /// The other worker of the pair.
+    Peer,
 }
 
 impl AbortReason {
     /// Every reason, in declaration order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::ClientGone,
         Self::SlowClient,
         Self::RunningTimeout,
         Self::DrainDeadline,
         Self::Shutdown,
+        Self::PeerAbort,
     ];
 
     /// Who is behind this reason.
@@ -59,6 +67,7 @@ impl AbortReason {
             Self::SlowClient | Self::RunningTimeout | Self::DrainDeadline | Self::Shutdown => {
                 Initiator::Server
             }
+            Self::PeerAbort => Initiator::Peer,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use admission::AdmissionController;
 use kv_cache::{Namespace, PoolSet};
+use transfer::News;
 use types::{RequestId, Time, TokenId};
 
 use crate::curve::{CurveSnapshot, Estimator, Follower};
@@ -155,6 +156,12 @@ impl Handle {
         self.owner.mailbox.abort(id, reason);
     }
 
+    /// What a link tells of a request: takes effect within one step. Requests that are not, or no
+    /// longer, here are ignored.
+    pub fn news(&self, id: RequestId, news: News) {
+        self.owner.mailbox.news(id, news);
+    }
+
     /// Refuses new requests at the front door, finishes those that have a permit, aborts what is
     /// left at `deadline`; then the engine's thread ends.
     pub fn drain(&self, deadline: Time) {
@@ -203,6 +210,20 @@ impl Handle {
         if prompt.iter().any(|token| token.index() >= self.shared.vocab) {
             return Err(SubmitError::Invalid("a token of the prompt is outside the vocabulary"));
         }
+        let Submission { remote, send, prompt_logprobs, .. } = submission;
+        let elsewhere = remote.is_some() || send.is_some();
+        if elsewhere && *prompt_logprobs {
+            let what = "a prompt that is scored is computed by the worker that answers";
+            return Err(SubmitError::Invalid(what));
+        }
+        if remote.is_some() && prompt.len() < 2 {
+            let what = "a prompt of one token has nothing that could be computed elsewhere";
+            return Err(SubmitError::Invalid(what));
+        }
+        if send.is_some() && (remote.is_some() || *max_tokens > 0) {
+            let what = "a prompt is computed for another worker once, and not answered here";
+            return Err(SubmitError::Invalid(what));
+        }
         if !self.fits(prompt.len().saturating_add(*max_tokens)) {
             return Err(SubmitError::TooLong {
                 prompt_tokens: prompt.len(),
@@ -211,5 +232,11 @@ impl Handle {
             });
         }
         Ok(())
+    }
+}
+
+impl transfer::NewsSink for Handle {
+    fn news(&self, request: RequestId, news: News) {
+        Self::news(self, request, news);
     }
 }

@@ -20,17 +20,20 @@
 //! the core takes time from a [`TimeSource`].
 #![forbid(unsafe_code)]
 
+mod admit;
 mod budget;
 mod commit;
 mod config;
 mod copier;
 mod curve;
 mod deadlines;
+mod disagg;
 mod event;
 mod handle;
 mod host;
 mod mailbox;
 mod output;
+mod plan;
 mod preempt;
 mod prepare;
 mod queue;
@@ -40,6 +43,7 @@ mod scores;
 mod shares;
 mod stats;
 mod step;
+mod stepper;
 mod storage;
 mod submission;
 mod tenants;
@@ -73,15 +77,17 @@ pub use kv_cache::{
 };
 pub use memory_pool::CopyStats;
 pub use output::{
-    Abort, Finish, Outcome, PromptLogprob, RequestEnd, RequestError, Sink, Stage, Timings,
-    TokenEvent, TtftPhases, Verdict,
+    Abort, Finish, Outcome, PromptLogprob, RemotePhases, RequestEnd, RequestError, Sink, Stage,
+    Timings, TokenEvent, TtftPhases, Verdict,
 };
 pub use prepare::{PrepareError, Prepared, prepare};
 pub use stats::{
-    CopyTime, CopyWaits, EngineSnapshot, EngineState, FirstToken, LoopStage, Observer,
-    PoolSnapshot, PreemptReason, Preemptions, Queue, QueueExit, QueueExitCause, RetractedSnapshot,
-    StageTimes, StepPhase, StepStats,
+    CopyTime, CopyWaits, EngineSnapshot, EngineState, FirstToken, HeldSnapshot, LoopStage,
+    Observer, PoolSnapshot, PreemptReason, Preemptions, Queue, QueueExit, QueueExitCause,
+    QueueSnapshot, RetractedSnapshot, StageTimes, StepPhase, StepStats,
 };
+pub use step::Turn;
+pub use stepper::Stepper;
 pub use storage::{
     Places, PrefetchPolicy, PrefetchTimeout, Reading, Storage, StorageBusy, StorageStats,
     StoredPages,

@@ -1,13 +1,15 @@
 //! The way in: a bounded queue of events that the engine's thread can sleep on.
 //!
 //! Submissions are bounded by a capacity. Aborts are bounded by being accepted once per live
-//! request, so an abort is never lost to a full queue and never blocks its sender.
+//! request, so an abort is never lost to a full queue and never blocks its sender. News are bounded
+//! by what a link may say of a request: a few words, and one for each chunk that it was given.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use transfer::News;
 use types::{RequestId, Time};
 
 use crate::event::{AbortReason, Event};
@@ -19,7 +21,8 @@ struct State {
     events: Vec<Event>,
     /// Submissions in `events`.
     submissions: usize,
-    /// Requests that were accepted and have not ended; `true` once an abort was sent.
+    /// Requests that were accepted and have not ended, or whose pages a link still uses; `true` once
+    /// an abort was sent.
     live: HashMap<RequestId, bool>,
     /// Something else than an event has happened since the engine last looked.
     nudged: bool,
@@ -98,6 +101,16 @@ impl Mailbox {
         state.events.push(Event::Abort(id, reason));
         drop(state);
         self.wake.notify_one();
+    }
+
+    /// What a link tells of a request. Ignored for one that is not (or no longer) known.
+    pub(crate) fn news(&self, id: RequestId, news: News) {
+        let mut state = self.lock();
+        if state.live.contains_key(&id) {
+            state.events.push(Event::News(id, news));
+            drop(state);
+            self.wake.notify_one();
+        }
     }
 
     pub(crate) fn drain(&self, deadline: Time) {

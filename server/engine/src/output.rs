@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use admission::Rejected;
+use transfer::Failure;
 use types::{Priority, RequestId, Time, TokenId};
 
 use crate::event::AbortReason;
@@ -117,10 +118,14 @@ pub struct Abort {
 /// Where a request is when it is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Waiting for its first chunk, or retracted.
+    /// Waiting for its first chunk, for a slot after its KV has come, or retracted.
     Queued,
+    /// Waiting for the pages of the decode worker, on either side.
+    Bootstrap,
     /// Its prompt is being computed.
     Prefill,
+    /// Its KV is on its way: waited for here, or computed here and not yet received.
+    Transfer,
     /// It has generated tokens and is in the running batch.
     Decode,
 }
@@ -137,6 +142,9 @@ pub enum RequestError {
     /// The request's own sink panicked.
     #[error("the output of this request failed")]
     Sink,
+    /// Its KV did not come from the prefill worker, or did not get to the decode worker.
+    #[error("the transfer of its KV cache failed: {0}")]
+    Transfer(Failure),
 }
 
 /// The end of a request: outcome, usage and times.
@@ -157,6 +165,8 @@ pub struct RequestEnd {
     /// Tokens of the prompt whose KV was taken from the prefix cache instead of being computed,
     /// when it was first scheduled or from others that computed the same meanwhile.
     pub cached_tokens: usize,
+    /// Tokens of the prompt whose KV came from a prefill worker.
+    pub remote_tokens: usize,
     /// Tokens generated, a stop token included.
     pub generated_tokens: usize,
     /// Tokens computed more than once, because of preemptions.
@@ -182,19 +192,54 @@ pub struct Timings {
     pub last_token: Option<Time>,
     /// It left the engine.
     pub ended: Time,
-    /// Time in queues between `tokenized` and the first token (or the end), retractions included.
+    /// Time in the waiting queue, here or at the prefill worker, and in the retracted queue before
+    /// the first token (or the end).
     pub queued: Duration,
+    /// Time until the decode worker had pages: in the bootstrap queue, or in prealloc.
+    pub bootstrap: Duration,
+    /// What happened to a prompt that was computed elsewhere.
+    pub remote: Option<RemotePhases>,
+}
+
+/// The times of a request whose KV came from a prefill worker, by the clock of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RemotePhases {
+    /// In the prefill worker's batch; 0 before its KV has come.
+    pub prefill: Duration,
+    /// The rest of the time until its KV was here.
+    pub transfer: Duration,
+    /// From then on outside of the running batch, retractions before the first token included.
+    pub decode_queue: Duration,
 }
 
 /// Exclusive parts of the time to the first token; they add up to it exactly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TtftPhases {
     /// From accept until the prompt was tokens.
     pub tokenize: Duration,
-    /// In the waiting queue, and in the retracted queue before the first token.
+    /// In the waiting queue, and in the retracted queue before the first token. Where the prompt
+    /// was computed elsewhere, there, and until the prefill worker said that it has started.
     pub queue: Duration,
-    /// In the running batch.
+    /// Until there were pages for KV from elsewhere.
+    pub bootstrap: Duration,
+    /// In the running batch; where the prompt was computed elsewhere, there.
     pub prefill: Duration,
+    /// From the end of the prefill elsewhere until all of its KV was here.
+    pub kv_transfer: Duration,
+    /// With all KV here, outside of the running batch.
+    pub decode_queue: Duration,
+    /// In the running batch, for the last token of a prompt that was computed elsewhere.
+    pub first_decode: Duration,
+}
+
+impl TtftPhases {
+    /// All of them together.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        let Self { tokenize, queue, bootstrap, prefill, kv_transfer, decode_queue, first_decode } =
+            *self;
+        tokenize + queue + bootstrap + prefill + kv_transfer + decode_queue + first_decode
+    }
 }
 
 impl Timings {
@@ -208,9 +253,16 @@ impl Timings {
     #[must_use]
     pub fn ttft_phases(&self) -> Option<TtftPhases> {
         let ttft = self.ttft()?;
+        let (queue, bootstrap) = (self.queued, self.bootstrap);
         let tokenize = self.tokenized.since(self.arrived);
-        let prefill = ttft.saturating_sub(tokenize).saturating_sub(self.queued);
-        Some(TtftPhases { tokenize, queue: self.queued, prefill })
+        let known = TtftPhases { tokenize, queue, bootstrap, ..TtftPhases::default() };
+        Some(match self.remote {
+            None => TtftPhases { prefill: ttft.saturating_sub(known.total()), ..known },
+            Some(RemotePhases { prefill, transfer, decode_queue }) => {
+                let known = TtftPhases { prefill, kv_transfer: transfer, decode_queue, ..known };
+                TtftPhases { first_decode: ttft.saturating_sub(known.total()), ..known }
+            }
+        })
     }
 
     /// From accept to the end.
@@ -241,5 +293,6 @@ impl From<Finish> for Outcome {
 
 impl Stage {
     /// Every stage, in declaration order.
-    pub const ALL: [Self; 3] = [Self::Queued, Self::Prefill, Self::Decode];
+    pub const ALL: [Self; 5] =
+        [Self::Queued, Self::Bootstrap, Self::Prefill, Self::Transfer, Self::Decode];
 }

@@ -22,6 +22,11 @@ impl Preemptor {
         Self { threshold, ..Self::default() }
     }
 
+    /// Whether a request of `rank` exceeds one of rank `other` by enough.
+    pub(crate) fn may_take(&self, rank: Rank, other: Rank) -> bool {
+        self.threshold > 0 && rank.exceeds(other, self.threshold)
+    }
+
     /// Whom the last choice fell on, the worst first.
     pub(crate) fn victims(&self) -> &[Rank] {
         &self.victims
@@ -45,7 +50,7 @@ impl Preemptor {
         let mut worst = running.worst_from(from);
         while !need.is_met(head, self.victims.len(), rows, &self.gain) {
             let Some(victim) = worst.next() else { return false };
-            if !head.rank.exceeds(victim.rank, self.threshold) {
+            if !self.may_take(head.rank, victim.rank) {
                 return false;
             }
             rows += usize::from(victim.is_decoding());
@@ -78,6 +83,8 @@ pub(crate) struct Need<'a> {
     pub(crate) slots: usize,
     /// A decode row that gives its token to the step's budget, which is spent.
     pub(crate) row: bool,
+    /// Whether it needs pages at all.
+    pub(crate) pages: bool,
     pub(crate) reserve: &'a PageReserve,
     pub(crate) pools: &'a PoolSet,
     /// Whether pages that are being copied are room, too.
@@ -88,6 +95,6 @@ impl Need<'_> {
     fn is_met(&self, head: &Request, victims: usize, rows: usize, gain: &PageGain) -> bool {
         victims >= self.slots
             && (!self.row || rows > 0)
-            && self.reserve.leaves_room_for(head, gain, self.pools, self.copied)
+            && (!self.pages || self.reserve.leaves_room_for(head, gain, self.pools, self.copied))
     }
 }

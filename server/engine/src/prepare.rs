@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use admission::AdmissionController;
 use kv_cache::PoolSet;
-use memory_pool::{CopyEngine, HostMemory};
+use memory_pool::{CopyEngine, HostMemory, PageBytes};
 use model::{Batch, Logits, ModelRunner, ModelSpec, PageList, RunError};
 use types::{Clock, PageId, TokenId};
 
@@ -118,6 +118,13 @@ impl Prepared {
     #[must_use]
     pub fn spec(&self) -> &ModelSpec {
         self.runner.spec()
+    }
+
+    /// What a link to another worker reads and writes pages by; `None` where the model's pages hold
+    /// nothing.
+    #[must_use]
+    pub fn page_bytes(&self) -> Option<Arc<dyn PageBytes>> {
+        self.runner.page_bytes()
     }
 
     /// The bounds in force.

@@ -1,5 +1,7 @@
 //! One request: its tokens, its pages, and the one state machine that says where it is.
 
+mod link;
+mod phase;
 mod taken;
 mod tell;
 
@@ -7,34 +9,21 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::{Evicted, PrefillDebt, QueuePermit, Rank, Rejected};
+use admission::Rank;
 use kv_cache::{Claims, Namespace, PageTable, PoolSet};
 use model::{Logits, Sampler, Scorer};
 use types::{Priority, RequestId, Time, TokenId};
 
 use crate::curve::Follower;
-use crate::output::{Finish, Outcome, RequestEnd, RequestError, Sink, Stage, Timings, Verdict};
+use crate::output::{Finish, RequestError, Sink, Timings, Verdict};
 use crate::scores::{Rows, Scores};
-use crate::stats::{Queue, QueueExit, QueueExitCause};
 use crate::submission::Submission;
 use crate::tenants::Slot;
 
+pub(crate) use link::{Inbox, Outbox};
+pub(crate) use phase::Phase;
 pub(crate) use taken::Taken;
 pub(crate) use tell::{SinkPanicked, ask};
-
-/// Where a request is. Each state owns what it counts for.
-#[derive(Debug)]
-pub(crate) enum Phase {
-    /// In the waiting queue, holding its place.
-    Waiting(QueuePermit),
-    /// Running, with tokens left to compute before the next one can be chosen. The debt is that of
-    /// a first prefill; one that computes again after a retraction owes nothing.
-    Prefill(Option<PrefillDebt>),
-    /// Running; one token, the last one chosen, is computed per step.
-    Decode,
-    /// Preempted: no pages.
-    Retracted,
-}
 
 /// A request inside the engine.
 pub(crate) struct Request {
@@ -66,6 +55,8 @@ pub(crate) struct Request {
     recomputed: usize,
     /// Prompt tokens whose KV was taken from the cache instead of being computed.
     cached: usize,
+    /// Prompt tokens whose KV a prefill worker has sent.
+    remote_tokens: usize,
     was_looked_up: bool,
     /// Positions whose pages have come from storage for it.
     fetched: Range<usize>,
@@ -77,6 +68,12 @@ pub(crate) struct Request {
     /// Since when it runs, and for how long it ran before it was last retracted.
     running_since: Time,
     ran: Duration,
+    /// Where its prompt is computed, until all of it is here.
+    inbox: Option<Inbox>,
+    /// Where its KV goes.
+    outbox: Option<Outbox>,
+    /// Its link has told of its end itself.
+    told_over: bool,
 }
 
 /// What computing a slice meant.
@@ -89,7 +86,7 @@ pub(crate) struct Computed {
 }
 
 impl Request {
-    /// A waiting request for a model of `vocab` tokens. Times that run backwards are clamped, so
+    /// A request that came in, for a model of `vocab` tokens. Times that run backwards are clamped, so
     /// that phases add up.
     pub(crate) fn new(
         submission: Submission,
@@ -113,14 +110,21 @@ impl Request {
             last_token: None,
             ended: now,
             queued: Duration::ZERO,
+            bootstrap: Duration::ZERO,
+            remote: None,
         };
+        let (remote, send) = (submission.remote, submission.send);
         Self {
             id,
             rank: permit.rank(),
             priority: permit.priority(),
             tenant: submission.tenant,
             slot: None,
-            phase: Phase::Waiting(permit),
+            phase: match (&remote, &send) {
+                (Some(_), _) => Phase::Prealloc(permit),
+                (None, Some(_)) => Phase::Bootstrap(permit),
+                (None, None) => Phase::Waiting(permit),
+            },
             prompt_tokens: prompt.len(),
             tokens: prompt,
             table,
@@ -136,6 +140,7 @@ impl Request {
             ever_computed: 0,
             recomputed: 0,
             cached: 0,
+            remote_tokens: 0,
             was_looked_up: false,
             fetched: 0..0,
             preemptions: 0,
@@ -143,6 +148,9 @@ impl Request {
             queued_since: tokenized,
             running_since: now,
             ran: Duration::ZERO,
+            inbox: remote.map(Inbox::new),
+            outbox: send.map(Outbox::new),
+            told_over: false,
         }
     }
 
@@ -174,103 +182,18 @@ impl Request {
         self.queued_since
     }
 
-    /// Where an abort finds it.
-    pub(crate) const fn stage(&self) -> Stage {
-        match self.phase {
-            Phase::Waiting(_) | Phase::Retracted => Stage::Queued,
-            Phase::Prefill(_) => Stage::Prefill,
-            Phase::Decode => Stage::Decode,
-        }
-    }
-
-    /// When it was given its place in the queue; for one that does not wait, when it is now.
-    pub(crate) fn enqueued_at(&self) -> Time {
-        match &self.phase {
-            Phase::Waiting(permit) => permit.enqueued_at(),
-            Phase::Prefill(_) | Phase::Decode | Phase::Retracted => self.timings.ended,
-        }
-    }
-
-    /// How it is refused, where a better one took its place in the queue.
-    pub(crate) fn evicted(&self) -> Option<Rejected> {
-        match &self.phase {
-            Phase::Waiting(permit) => permit.evicted(),
-            Phase::Prefill(_) | Phase::Decode | Phase::Retracted => None,
-        }
-    }
-
-    /// How it is refused after waiting longer than `limit`; `None` where it has to wait on.
-    pub(crate) fn expire(&mut self, limit: Duration, now: Time) -> Option<Rejected> {
-        match &mut self.phase {
-            Phase::Waiting(permit) => permit.expire(limit, now),
-            Phase::Prefill(_) | Phase::Decode | Phase::Retracted => None,
-        }
-    }
-
-    /// Leaves its queue for the running batch.
-    ///
-    /// # Errors
-    /// A better one has taken its place in the queue; it stays as it is.
-    ///
-    /// # Panics
-    /// When it is in no queue.
-    pub(crate) fn start(&mut self, now: Time) -> Result<QueueExit, Rejected> {
-        let debt = match std::mem::replace(&mut self.phase, Phase::Retracted) {
-            Phase::Waiting(permit) => {
-                let enqueued_at = permit.enqueued_at();
-                match permit.start(now) {
-                    Ok(debt) => Some((debt, enqueued_at)),
-                    Err(Evicted { permit, refusal }) => {
-                        self.phase = Phase::Waiting(permit);
-                        return Err(refusal);
-                    }
-                }
-            }
-            Phase::Retracted => None,
-            Phase::Prefill(_) | Phase::Decode => panic!("it runs already"),
-        };
-        let (queue, since) = match &debt {
-            Some((_, enqueued_at)) => (Queue::Waiting, *enqueued_at),
-            None => (Queue::Retracted, self.queued_since),
-        };
-        // All the memory of its answer now, none of it in a later step.
-        let most = self.prompt_tokens + self.max_tokens;
-        self.tokens.reserve_exact(most.saturating_sub(self.tokens.len()));
-        self.table.reserve_ids(most);
-        self.note_queued(now);
-        self.timings.scheduled.get_or_insert(now);
-        self.running_since = now;
-        self.phase = Phase::Prefill(debt.map(|(debt, _)| debt));
-        let cause = QueueExitCause::Scheduled;
-        Ok(QueueExit { id: self.id, queue, waited: now.since(since), cause })
-    }
-
-    /// When it will have run for `limit` in all, unless it is retracted before.
-    pub(crate) fn deadline(&self, limit: Duration) -> Time {
-        self.running_since + limit.saturating_sub(self.ran)
-    }
-
-    /// Gives its pages back and waits again. What it has computed stays in the cache, where there
-    /// is one, until somebody needs the room.
-    pub(crate) fn retract(&mut self, now: Time) {
-        self.publish();
-        self.tell_published();
-        self.table.clear();
-        self.phase = Phase::Retracted;
-        self.computed = 0;
-        self.preemptions += 1;
-        self.ran += now.since(self.running_since);
-        self.queued_since = now;
-    }
-
     /// Takes back the charge of what is cached already. It may be gone when the request starts.
     pub(crate) fn note_cached(&mut self, pools: &PoolSet) {
         if self.scores_prompt() {
             return;
         }
-        let found = pools.cached_prefix(&self.namespace, &self.tokens).tokens as u64;
-        if let Phase::Waiting(permit) = &mut self.phase {
-            permit.refund_cached(found.saturating_sub(permit.cached()));
+        // What is computed elsewhere is no work for this engine.
+        let found = match self.inbox {
+            Some(_) => self.tokens.len(),
+            None => pools.cached_prefix(&self.namespace, &self.tokens).tokens,
+        };
+        if let Some(permit) = self.phase.permit_mut() {
+            permit.refund_cached((found as u64).saturating_sub(permit.cached()));
         }
     }
 
@@ -366,23 +289,6 @@ impl Request {
         }
     }
 
-    /// Records that it leaves its queue, if it is in one.
-    pub(crate) fn leave_queue(&mut self, now: Time, cause: QueueExitCause) -> Option<QueueExit> {
-        let (queue, since) = match &self.phase {
-            Phase::Waiting(permit) => (Queue::Waiting, permit.enqueued_at()),
-            Phase::Retracted => (Queue::Retracted, self.queued_since),
-            Phase::Prefill(_) | Phase::Decode => return None,
-        };
-        self.note_queued(now);
-        Some(QueueExit { id: self.id, queue, waited: now.since(since), cause })
-    }
-
-    fn note_queued(&mut self, now: Time) {
-        if self.timings.first_token.is_none() {
-            self.timings.queued += now.since(self.queued_since);
-        }
-    }
-
     /// Whether tokens of the prompt still have to be scored. Each of them has to be computed for
     /// that, so such a request takes nothing from what others have computed.
     pub(crate) fn scores_prompt(&self) -> bool {
@@ -420,40 +326,5 @@ impl Request {
         let prompt = &self.tokens[..self.prompt_tokens];
         let rows = Rows { logits, first, start: self.computed - rows, count: rows };
         scores.score(prompt, rows, scorer, &mut *self.sink)
-    }
-
-    /// Ends it: frees pages, permit and debt, and returns what is left to be told.
-    pub(crate) fn end(mut self, outcome: Outcome, now: Time) -> (Box<dyn Sink>, RequestEnd) {
-        match outcome {
-            // What went wrong may be in its rows.
-            Outcome::Error(_) => {}
-            Outcome::Stop | Outcome::Length | Outcome::Aborted(_) | Outcome::Rejected(_) => {
-                self.publish();
-            }
-        }
-        let tool_calls = outcome == Outcome::Stop && self.sink.called_tools();
-        let end = RequestEnd {
-            id: self.id,
-            outcome,
-            tool_calls,
-            priority: self.priority,
-            streaming: self.streaming,
-            prompt_tokens: self.prompt_tokens,
-            cached_tokens: self.cached,
-            generated_tokens: self.tokens.len() - self.prompt_tokens,
-            recomputed_tokens: self.recomputed,
-            preemptions: self.preemptions,
-            timings: Timings { ended: now, ..self.timings },
-        };
-        if let Some(follower) = self.follower.take().filter(|_| self.was_looked_up) {
-            let left = if matches!(end.outcome, Outcome::Error(_)) { 0 } else { self.computed };
-            follower.ended(self.namespace.clone(), std::mem::take(&mut self.tokens), left);
-        }
-        #[cfg(test)]
-        if self.table.tokens() > 0 && crate::testing::leaks_now() {
-            std::mem::forget(self.table);
-            return (self.sink, end);
-        }
-        (self.sink, end)
     }
 }

@@ -10,21 +10,27 @@
 //! can be had. Where those that are being copied are enough, nobody is retracted: whoever lacks
 //! them stands still, and no worse one takes a page before.
 //!
+//! Requests whose KV has come from elsewhere hold pages without running. They can be retracted like
+//! those that run; see [`disagg`](crate::disagg).
+//!
 //! Pure: no clock, no model, no sink.
 
 use std::collections::HashMap;
 
-use admission::{Rank, Rejected};
+use admission::Rank;
 use kv_cache::{Claims, PoolSet};
-use model::{Batch, PageList};
+use model::PageList;
 use types::{PoolId, RequestId, Time};
 
+use crate::admit::Doors;
 use crate::budget::{PageReserve, TokenBudget};
 use crate::deadlines::Deadlines;
-use crate::preempt::{Need, Preemptor};
+use crate::disagg::{Held, Lands, Line};
+use crate::plan::StepPlan;
+use crate::preempt::Preemptor;
 use crate::queue::ByRank;
-use crate::request::{Request, Taken};
-use crate::stats::{PreemptReason, Preemptions, Queue, QueueExit};
+use crate::request::{Phase, Request, Taken};
+use crate::stats::{PreemptReason, QueueExit, QueueExitCause};
 use crate::storage::{Arrival, StorageTier};
 use crate::waiting::Waiting;
 
@@ -39,65 +45,9 @@ pub(crate) struct Limits {
     pub(crate) scheduling: crate::config::Scheduling,
 }
 
-/// One request's part of a step, in batch order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) rank: Rank,
-    pub(crate) len: usize,
-    /// The next token is chosen after this slice.
-    pub(crate) logits: bool,
-    /// Rows of logits that come of it: of its last tokens.
-    pub(crate) logits_rows: usize,
-    pub(crate) decode: bool,
-}
-
-/// What a step will run. Kept from step to step, so that its memory is allocated once.
-#[derive(Default)]
-pub(crate) struct StepPlan {
-    /// Decode rows first, then prompt chunks.
-    pub(crate) rows: Vec<Row>,
-    pub(crate) batch: Batch,
-    pub(crate) preemptions: Preemptions,
-    /// Requests that stand still until pages are copied.
-    pub(crate) held: u64,
-    /// Prompt tokens taken from the cache for the first time.
-    pub(crate) cached: Taken,
-    /// Requests that were evicted before they could start; they have ended.
-    pub(crate) refused: Vec<(Request, Rejected)>,
-    /// Prompt chunks, until they follow the decode rows.
-    chunks: Vec<Row>,
-}
-
-impl StepPlan {
-    fn clear(&mut self) {
-        self.drop_rows();
-        self.preemptions = Preemptions::default();
-        self.held = 0;
-        self.cached = Taken::default();
-    }
-
-    /// The step did not run after all.
-    pub(crate) fn drop_rows(&mut self) {
-        self.rows.clear();
-        self.batch.clear();
-    }
-
-    /// Tokens of decode rows, which come first.
-    pub(crate) fn decode_tokens(&self) -> usize {
-        self.rows.iter().take_while(|row| row.decode).count()
-    }
-
-    fn add(&mut self, request: &Request, len: usize) {
-        let (decode, logits) = (request.is_decoding(), request.samples_after(len));
-        let logits_rows = request.logits_wanted(len);
-        let row = Row { rank: request.rank, len, logits, logits_rows, decode };
-        if decode { self.rows.push(row) } else { self.chunks.push(row) }
-    }
-}
-
 /// Every request of the engine, and the rules of their order.
 pub(crate) struct Scheduler {
-    limits: Limits,
+    pub(crate) limits: Limits,
     pub(crate) pools: PoolSet,
     pub(crate) waiting: Waiting,
     /// Where pages for waiting requests may come from.
@@ -105,16 +55,28 @@ pub(crate) struct Scheduler {
     arrivals: Vec<Arrival>,
     pub(crate) retracted: ByRank,
     pub(crate) running: ByRank,
+    /// Decode: pages are being filled from elsewhere.
+    pub(crate) transfer: Line,
+    /// Decode: pages are filled, a slot is to come.
+    pub(crate) landed: Line,
+    /// Prefill: computed, and not yet received.
+    pub(crate) sending: Line,
+    /// Pages that links still use, of requests that have not.
+    pub(crate) held: Held,
+    /// What of waiting for pages is remembered from step to step.
+    pub(crate) lands: Lands,
+    /// Prompt tokens that came from elsewhere, or with those, since the last step.
+    pub(crate) arrived: Taken,
     /// Tokens that the retracted requests have to compute again.
-    retracted_tokens: u64,
-    rank_of: HashMap<RequestId, Rank>,
-    deadlines: Deadlines,
-    reserve: PageReserve,
-    preemptor: Preemptor,
+    pub(crate) retracted_tokens: u64,
+    pub(crate) rank_of: HashMap<RequestId, Rank>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) reserve: PageReserve,
+    pub(crate) preemptor: Preemptor,
     /// Whether pages that are being copied are worth waiting for.
     pub(crate) patient: bool,
     /// The pages that this step's chunks compute.
-    claims: Claims,
+    pub(crate) claims: Claims,
     /// Scratch: the running requests at the start of a step.
     order: Vec<Rank>,
 }
@@ -133,6 +95,12 @@ impl Scheduler {
             arrivals: Vec::new(),
             retracted: ByRank::default(),
             running: ByRank::default(),
+            transfer: Line::default(),
+            landed: Line::default(),
+            sending: Line::default(),
+            held: Held::default(),
+            lands: Lands::default(),
+            arrived: Taken::default(),
             retracted_tokens: 0,
             rank_of: HashMap::new(),
             deadlines: Deadlines::new(limits.scheduling.request_timeout),
@@ -143,10 +111,28 @@ impl Scheduler {
         }
     }
 
-    /// Takes in a waiting request; it stands aside while its pages come from storage.
+    /// Takes in a request.
     pub(crate) fn enqueue(&mut self, mut request: Request, now: Time) {
         request.note_cached(&self.pools);
         self.rank_of.insert(request.id, request.rank);
+        match request.phase {
+            Phase::Bootstrap(_) => self.waiting.insert_bootstrap(request),
+            Phase::Prealloc(_) => {
+                self.lands.came();
+                self.waiting.insert_prealloc(request);
+            }
+            Phase::Waiting(_)
+            | Phase::Transfer
+            | Phase::Landed
+            | Phase::Prefill(_)
+            | Phase::Decode
+            | Phase::Retracted
+            | Phase::Sending => self.wait(request, now),
+        }
+    }
+
+    /// A request waits for its start; it stands aside while its pages come from storage.
+    pub(crate) fn wait(&mut self, request: Request, now: Time) {
         let storage = self.storage.as_mut().filter(|_| !request.scores_prompt());
         let aside = storage
             .is_some_and(|storage| storage.begin(request.rank, now, request.text(), &self.pools));
@@ -166,7 +152,7 @@ impl Scheduler {
     }
 
     /// A waiting request is about to leave its queue: it takes what has come from storage.
-    fn end_reading(&mut self, rank: Rank) {
+    pub(crate) fn end_reading(&mut self, rank: Rank) {
         let Some(storage) = &mut self.storage else { return };
         let waiting = &self.waiting;
         let text = |rank| waiting.text(rank);
@@ -194,14 +180,31 @@ impl Scheduler {
             self.deadlines.remove(&request);
             return Some(request);
         }
+        let elsewhere = self.transfer.remove(rank).or_else(|| self.landed.remove(rank));
+        if let Some(request) = elsewhere.or_else(|| self.sending.remove(rank)) {
+            return Some(request);
+        }
         self.end_reading(rank);
         self.waiting.remove(rank)
     }
 
-    /// Every request there is: the running, the retracted, the waiting.
+    /// A request, wherever it is.
+    pub(crate) fn find_mut(&mut self, id: RequestId) -> Option<&mut Request> {
+        let rank = *self.rank_of.get(&id)?;
+        let Self { running, retracted, transfer, landed, sending, waiting, .. } = self;
+        let begun = running.get_mut(rank).or_else(|| retracted.get_mut(rank));
+        let elsewhere = begun.or_else(|| transfer.get_mut(rank)).or_else(|| landed.get_mut(rank));
+        elsewhere.or_else(|| sending.get_mut(rank)).or_else(|| waiting.get_mut(rank))
+    }
+
+    /// Every request there is: the running first, then those whose answers have begun, those that
+    /// wait.
     pub(crate) fn ids(&self) -> Vec<RequestId> {
-        let others = self.retracted.iter().chain(self.waiting.iter());
-        self.running.iter().chain(others).map(|request| request.id).collect()
+        let started = self.retracted.iter().chain(self.landed.iter()).chain(self.transfer.iter());
+        let waiting = self.waiting.iter().chain(self.waiting.prealloc().iter());
+        let others = started.chain(waiting).chain(self.waiting.bootstrap().iter());
+        let all = self.running.iter().chain(others).chain(self.sending.iter());
+        all.map(|request| request.id).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -227,8 +230,13 @@ impl Scheduler {
 
     /// How many more requests the next step would start: those that come find nobody waiting.
     pub(crate) fn open_slots(&self) -> usize {
-        if self.waiting.is_empty() && self.retracted.is_empty() {
-            self.limits.max_running - self.running.len()
+        let nobody = self.waiting.is_empty()
+            && self.retracted.is_empty()
+            && self.landed.is_empty()
+            && self.waiting.prealloc().is_empty();
+        if nobody {
+            let taken = self.running.len() + self.transfer.len();
+            self.limits.max_running.saturating_sub(taken)
         } else {
             0
         }
@@ -237,10 +245,14 @@ impl Scheduler {
     /// Plans the step that starts `now`. Requests that leave a queue are added to `exits`.
     pub(crate) fn schedule(&mut self, now: Time, plan: &mut StepPlan, exits: &mut Vec<QueueExit>) {
         plan.clear();
+        plan.cached = std::mem::take(&mut self.arrived);
         self.claims.clear();
         self.call_those_aside(now);
         let anyone = !(self.waiting.is_empty() && self.retracted.is_empty());
         self.reserve.reset(&self.pools);
+        for request in self.transfer.iter().chain(self.landed.iter()) {
+            self.reserve.add(request, &self.pools);
+        }
         let mut decoding = 0;
         for request in self.running.iter() {
             decoding += usize::from(request.is_decoding());
@@ -248,7 +260,9 @@ impl Scheduler {
         }
         let Limits { max_batch_tokens, prefill_chunk, scored_tokens, .. } = self.limits;
         let budget = TokenBudget::new(max_batch_tokens, prefill_chunk, decoding, scored_tokens);
-        let mut step = Step { now, budget, open: anyone, plan, exits };
+        let doors = Doors { open: anyone, landed: true, blocked: None, short: false };
+        let mut step = Step { now, budget, doors, plan, exits };
+        self.preempt_to_land(&mut step);
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         order.extend(self.running.ranks());
@@ -258,13 +272,15 @@ impl Scheduler {
         }
         self.order = order;
         self.admit(None, &mut step);
+        self.give_pages(&mut step);
+        self.give_up_one(&mut step);
         self.fill(plan);
     }
 
     /// Gives a running request the pages for its next token or chunk, unless it was retracted for
     /// a better one in this step. A prompt goes on from what others have computed, and stands back
     /// while a better request computes what it needs next.
-    fn grow(&mut self, rank: Rank, step: &mut Step<'_>) {
+    pub(crate) fn grow(&mut self, rank: Rank, step: &mut Step<'_>) {
         let Some(request) = self.running.get_mut(rank) else { return };
         let decodes = request.is_decoding();
         if !decodes {
@@ -307,24 +323,43 @@ impl Scheduler {
                 return true;
             }
             // Pages are short: whoever came in now would only be the next to go.
-            step.open = false;
+            step.doors.close_for_pages();
             let comes =
                 |(pool, pages)| pages <= self.pools.available(pool) + self.pools.copying(pool);
             if self.patient && lacks(request, tokens, &self.pools).all(comes) {
                 step.plan.held += 1;
                 return false;
             }
-            match self.running.worst_rank() {
+            match self.victim(rank) {
                 Some(victim) if victim != rank => {
                     self.retract(victim, PreemptReason::KvPressure, step);
                 }
-                Some(_) | None => return false,
+                Some(_) => {
+                    // Whoever is better than it has pages already, and waits for its slot.
+                    self.retract(rank, PreemptReason::KvPressure, step);
+                    step.doors.landed = true;
+                    return false;
+                }
+                None => return false,
             }
         }
     }
 
-    fn retract(&mut self, rank: Rank, reason: PreemptReason, step: &mut Step<'_>) {
-        let mut request = self.running.remove(rank).expect("the victim is running");
+    /// Whose pages `rank` takes: those of the worst that has some and can give them up. `rank`
+    /// itself, the best that runs, where everybody else with pages is better and waits for a slot;
+    /// else both would wait for each other.
+    fn victim(&self, rank: Rank) -> Option<Rank> {
+        let mut running = self.running.worst_from(rank).filter(|request| !request.is_on_wire());
+        let running = running.next().map(|request| request.rank);
+        let worst = running.max(self.landed.worst())?;
+        let is_best = self.running.best().is_some_and(|best| best.rank == rank);
+        let gives_way = is_best && !self.landed.is_empty() && running == Some(rank);
+        if worst > rank { Some(worst) } else { gives_way.then_some(rank) }
+    }
+
+    pub(crate) fn retract(&mut self, rank: Rank, reason: PreemptReason, step: &mut Step<'_>) {
+        let running = self.running.remove(rank).or_else(|| self.landed.remove(rank));
+        let mut request = running.expect("the victim has pages");
         let (input, output) = request.computed_parts();
         step.plan.preemptions.count(reason, input as u64, output as u64);
         if request.is_decoding() {
@@ -332,117 +367,12 @@ impl Scheduler {
         }
         self.reserve.remove(&request, &self.pools);
         self.deadlines.remove(&request);
-        request.retract(step.now);
+        step.exits.extend(request.leave_queue(step.now, QueueExitCause::Advanced));
+        if let Some(table) = request.retract(self.pools.table(), step.now) {
+            self.held.keep(request.id, table, &self.pools);
+        }
         self.retracted_tokens += request.tokens.len() as u64;
         self.retracted.insert(request);
-    }
-
-    /// Who is let in next: the better of the best retracted and the head of those that wait. Of
-    /// equals, the retracted one, whose answer has begun.
-    fn head(&mut self) -> Option<(Queue, Rank)> {
-        let retracted = self.retracted.best().map(|request| request.rank);
-        match (retracted, self.waiting.head()) {
-            (Some(retracted), Some(waiting)) if waiting.is_better_than(retracted) => {
-                Some((Queue::Waiting, waiting))
-            }
-            (Some(retracted), _) => Some((Queue::Retracted, retracted)),
-            (None, waiting) => waiting.map(|waiting| (Queue::Waiting, waiting)),
-        }
-    }
-
-    fn queued(&self, queue: Queue, rank: Rank) -> &Request {
-        let request = match queue {
-            Queue::Retracted => self.retracted.get(rank),
-            Queue::Waiting => self.waiting.get(rank),
-        };
-        request.expect("the head is in its queue")
-    }
-
-    /// Lets requests in that are better than the running request `before`, while slots, tokens
-    /// and pages allow, or can be taken from those from `before` on. The first that does not get
-    /// in closes the door for this step: nobody overtakes it.
-    fn admit(&mut self, before: Option<Rank>, step: &mut Step<'_>) {
-        while step.open {
-            let Some((queue, rank)) = self.head() else { return };
-            if before.is_some_and(|before| rank >= before) {
-                return;
-            }
-            step.open = self.has_place_for(self.queued(queue, rank), step)
-                || before.is_some_and(|before| self.preempt_for(queue, rank, before, step));
-            if step.open {
-                self.let_in(queue, rank, step);
-            }
-        }
-    }
-
-    fn has_place_for(&self, head: &Request, step: &Step<'_>) -> bool {
-        self.running.len() < self.limits.max_running
-            && !step.budget.is_spent()
-            && step.budget.may_score(head)
-            && self.reserve.has_room_for(head, &self.pools)
-    }
-
-    /// Retracts what must go for the head of `queue`, of those from `before` on; `false` where
-    /// that is not enough, and then nobody goes.
-    fn preempt_for(&mut self, queue: Queue, rank: Rank, before: Rank, step: &mut Step<'_>) -> bool {
-        let mut preemptor = std::mem::take(&mut self.preemptor);
-        let head = self.queued(queue, rank);
-        let need = Need {
-            slots: (self.running.len() + 1).saturating_sub(self.limits.max_running),
-            row: step.budget.is_spent(),
-            reserve: &self.reserve,
-            pools: &self.pools,
-            copied: self.patient,
-        };
-        let found =
-            step.budget.may_score(head) && preemptor.choose(head, &need, &self.running, before);
-        if found {
-            for victim in preemptor.victims() {
-                self.retract(*victim, PreemptReason::Priority, step);
-            }
-        }
-        self.preemptor = preemptor;
-        let ready = found && self.has_place_for(self.queued(queue, rank), step);
-        // What it gets is still being copied.
-        step.plan.held += u64::from(found && !ready);
-        ready
-    }
-
-    /// Starts or resumes a request that has a place; ends it where a better one evicted it.
-    fn let_in(&mut self, queue: Queue, rank: Rank, step: &mut Step<'_>) {
-        let mut request = match queue {
-            Queue::Retracted => self.retracted.remove(rank),
-            Queue::Waiting => {
-                self.end_reading(rank);
-                self.waiting.remove(rank)
-            }
-        }
-        .expect("the head is in its queue");
-        match request.start(step.now) {
-            Ok(exit) => step.exits.push(exit),
-            Err(refusal) => {
-                self.rank_of.remove(&request.id);
-                self.waiting.leave(request.slot);
-                step.plan.refused.push((request, refusal));
-                return;
-            }
-        }
-        match queue {
-            Queue::Retracted => self.retracted_tokens -= request.tokens.len() as u64,
-            // The whole prompt at once, so that the next to start is already another tenant's.
-            Queue::Waiting => self.waiting.charge(request.slot, request.tokens.len()),
-        }
-        step.plan.cached += request.take_cached();
-        if !request.finds_claimed(&mut self.claims) {
-            let len = step.budget.take_for(&request);
-            let tokens = request.computed() + len;
-            request.table.grow_to(tokens).expect("there is room for all its tokens");
-            request.claim(len, &mut self.claims);
-            step.plan.add(&request, len);
-        }
-        self.reserve.add(&request, &self.pools);
-        self.deadlines.insert(&request);
-        self.running.insert(request);
     }
 
     /// Writes the rows into the batch, decode rows first.
@@ -476,11 +406,10 @@ fn lacks(
 }
 
 /// What one call of [`Scheduler::schedule`] hands around.
-struct Step<'a> {
-    now: Time,
-    budget: TokenBudget,
-    /// Whether requests may still be let in.
-    open: bool,
-    plan: &'a mut StepPlan,
-    exits: &'a mut Vec<QueueExit>,
+pub(crate) struct Step<'a> {
+    pub(crate) now: Time,
+    pub(crate) budget: TokenBudget,
+    pub(crate) doors: Doors,
+    pub(crate) plan: &'a mut StepPlan,
+    pub(crate) exits: &'a mut Vec<QueueExit>,
 }

@@ -48,6 +48,9 @@ pub struct StepStats<'a> {
     pub cached_host_tokens: u64,
     /// The same from pages that came from storage.
     pub cached_storage_tokens: u64,
+    /// Prompt tokens whose KV a prefill worker has computed and sent; counted when all of it was
+    /// there, once for each request.
+    pub cached_remote_tokens: u64,
     /// Prompt and answer tokens computed again after a preemption.
     pub recomputed_tokens: u64,
     /// Tokens generated.
@@ -225,13 +228,35 @@ pub struct FirstToken {
     pub phases: TtftPhases,
 }
 
-/// The engine's queues.
+/// The engine's queues. The live permits are those of `Waiting`, but for the landed requests in it,
+/// of `Bootstrap` and of `Prealloc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Queue {
-    /// Not scheduled yet; its depth is the number of live permits.
+    /// Not scheduled yet. On a decode worker also a request whose KV has come and that waits for a
+    /// running slot.
     Waiting,
     /// Preempted; comes before whatever waits with the same rank.
     Retracted,
+    /// Prefill: accepted; the decode worker has no pages for it yet.
+    Bootstrap,
+    /// Prefill: computed; the decode worker has not said yet that it has all of it.
+    InflightSend,
+    /// Decode: a prefill worker has accepted it; it waits for pages here.
+    Prealloc,
+    /// Decode: it has pages; what they will hold is being computed or is on its way.
+    Transfer,
+}
+
+impl Queue {
+    /// Every queue, in declaration order.
+    pub const ALL: [Self; 6] = [
+        Self::Waiting,
+        Self::Retracted,
+        Self::Bootstrap,
+        Self::InflightSend,
+        Self::Prealloc,
+        Self::Transfer,
+    ];
 }
 
 /// A request left a queue.
@@ -241,7 +266,7 @@ pub struct QueueExit {
     pub id: RequestId,
     /// Which queue.
     pub queue: Queue,
-    /// Time in it; for `Waiting` since its permit was given.
+    /// Time in it; for `Waiting` since its permit was given, where it was in no queue before.
     pub waited: Duration,
     /// Where to.
     pub cause: QueueExitCause,
@@ -252,7 +277,9 @@ pub struct QueueExit {
 pub enum QueueExitCause {
     /// Into the running batch.
     Scheduled,
-    /// Given up, or failed with the engine.
+    /// Into the next queue.
+    Advanced,
+    /// Out of the engine: given up, failed, or complete.
     Ended,
 }
 
@@ -285,6 +312,19 @@ pub struct EngineSnapshot {
     pub waiting: usize,
     /// The retracted queue.
     pub retracted: RetractedSnapshot,
+    /// Prefill: requests whose decode worker has no pages for them yet.
+    pub bootstrap: QueueSnapshot,
+    /// Prefill: computed prompts that their decode workers do not have in full yet.
+    pub inflight_send: QueueSnapshot,
+    /// Decode: requests that wait for pages.
+    pub prealloc: QueueSnapshot,
+    /// Decode: requests whose KV is being computed or is on its way.
+    pub transfer: QueueSnapshot,
+    /// Decode: requests whose KV has come and that wait for a running slot; part of the queue
+    /// `waiting`, and without permits.
+    pub landed: QueueSnapshot,
+    /// Pages whose requests have ended or were retracted while a link could still use them.
+    pub held: HeldSnapshot,
     /// Each KV pool, in the order of `PoolId`.
     pub pools: Vec<PoolSnapshot>,
     /// What was copied between the tiers so far.
@@ -304,6 +344,32 @@ pub struct PoolSnapshot {
     pub device: PoolStats,
     /// Its pages on the host, where there is such a tier.
     pub host: Option<HostStats>,
+}
+
+/// A queue of prefill/decode disaggregation, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueSnapshot {
+    /// Requests in it.
+    pub requests: usize,
+    /// Their prompt tokens that no worker had computed when they came into the queue; 0 for what
+    /// is computed already.
+    pub pending_tokens: u64,
+    /// Of these, those that this worker will have to compute as far as it knows: 0 but for
+    /// `bootstrap`.
+    pub uncached_tokens: u64,
+    /// Since when the one that has been in it longest has been.
+    pub oldest: Option<Time>,
+}
+
+/// Pages that nobody may have until a link has let go of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HeldSnapshot {
+    /// Requests that they were of.
+    pub requests: usize,
+    /// Pages, of all pools; those that others hold as well are among them.
+    pub pages: u64,
+    /// Their bytes on the device.
+    pub bytes: u64,
 }
 
 /// The retracted queue, in numbers.

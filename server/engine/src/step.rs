@@ -18,12 +18,14 @@ use crate::handle::{Handle, Shared, SubmitError};
 use crate::host::Host;
 use crate::mailbox::Mailbox;
 use crate::output::{Abort, Outcome, RequestError};
+use crate::plan::StepPlan;
 use crate::prepare::Prepared;
 use crate::request::Request;
-use crate::scheduler::{Limits, Scheduler, StepPlan};
+use crate::scheduler::{Limits, Scheduler};
 use crate::scores::rows_per_step;
 use crate::stats::{
-    EngineSnapshot, EngineState, LoopStage, Observer, PoolSnapshot, QueueExitCause,
+    EngineSnapshot, EngineState, HeldSnapshot, LoopStage, Observer, PoolSnapshot, QueueExitCause,
+    QueueSnapshot,
 };
 use crate::storage::StorageTier;
 use crate::submission::Submission;
@@ -31,7 +33,7 @@ use crate::time::{StageClock, TimeSource};
 
 /// What a turn of the loop did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub enum Turn {
     /// Ran a batch.
     Worked,
     /// Had nothing to run.
@@ -147,8 +149,11 @@ impl Core {
         matches!(self.life, Life::Draining(_))
     }
 
+    pub(crate) const fn has_ended(&self) -> bool {
+        matches!(self.life, Life::Stopped | Life::Failed(_))
+    }
+
     /// Whether nothing can run before something happens outside of the engine.
-    #[cfg(test)]
     pub(crate) const fn is_idle(&self) -> bool {
         self.idle
     }
@@ -157,7 +162,7 @@ impl Core {
     /// requests wait for pages that are being copied, the end of a copy is something to do.
     pub(crate) fn rest(&mut self, nap: Duration) {
         self.mark(LoopStage::Observe);
-        if self.scheduler.is_empty() || self.idle {
+        if (self.scheduler.is_empty() && !self.plan.again) || self.idle {
             let until = self.scheduler.storage.as_ref().and_then(StorageTier::next_deadline);
             let left = until.map_or(nap, |until| until.since(self.clock.last()));
             self.mailbox.wait(nap.min(left));
@@ -177,7 +182,11 @@ impl Core {
             self.publish_queues();
         }
         self.mark(LoopStage::Schedule);
-        let outcome = settled.and_then(|()| self.begin_copies()).and_then(|()| self.execute());
+        let begun = settled.and_then(|()| self.begin_copies());
+        let outcome = begun.and_then(|()| {
+            self.scheduler.tell_landed(&mut self.plan);
+            self.execute()
+        });
         let busy = self.mark(LoopStage::Forward);
         match outcome {
             Ok(()) => self.commit(busy),
@@ -188,7 +197,7 @@ impl Core {
         self.observe(started, busy);
         let idle = self.plan.rows.is_empty();
         // A copy that has ended since may have freed what they wait for.
-        self.idle = idle && told == self.host.as_ref().map(Host::told);
+        self.idle = idle && !self.plan.again && told == self.host.as_ref().map(Host::told);
         match self.life {
             Life::Stopped | Life::Failed(_) => Turn::Ended,
             Life::Ready | Life::Draining(_) if idle => Turn::Idle,
@@ -205,6 +214,7 @@ impl Core {
             match event {
                 Event::Submit(submission) => self.accept(*submission),
                 Event::Abort(id, reason) => self.abort(id, reason),
+                Event::News(id, news) => self.hear(id, news),
                 Event::Drain(deadline) => match self.life {
                     Life::Ready => self.life = Life::Draining(deadline),
                     Life::Draining(before) => self.life = Life::Draining(before.min(deadline)),
@@ -272,6 +282,9 @@ impl Core {
         while let Some((request, refusal)) = self.plan.refused.pop() {
             self.end_request(request, |_| Outcome::Rejected(refusal));
         }
+        if let Some((id, why)) = self.plan.given_up {
+            self.end(id, |_| Outcome::Error(RequestError::Transfer(why)));
+        }
     }
 
     /// Ends those whose places were taken by better ones.
@@ -316,10 +329,12 @@ impl Core {
         if self.plan.rows.is_empty() {
             return Ok(());
         }
+        self.send_chunks();
         let Self { runner, logits, plan, .. } = self;
         let ran = catch_unwind(AssertUnwindSafe(|| runner.execute(&plan.batch, logits)));
         let loads = plan.batch.loads.as_ref().map(LoadGate::waited);
         self.report.copy_waits.loads = loads.unwrap_or_default();
+        self.end_pass(matches!(ran, Ok(Ok(()))));
         match ran {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(format!("the model failed: {error}")),
@@ -362,7 +377,17 @@ impl Core {
         let now = self.clock.last();
         let outcome = outcome(&request);
         self.report.queue_exits.extend(request.leave_queue(now, QueueExitCause::Ended));
-        self.report.ended.push(request.end(outcome, now));
+        let stays = self.part_from_link(&mut request, &outcome);
+        let (sink, end, table) = request.end(outcome, now);
+        #[cfg(test)]
+        if table.tokens() > 0 && crate::testing::leaks_now() {
+            std::mem::forget(table);
+            return self.report.ended.push((sink, end));
+        }
+        if stays {
+            self.scheduler.held.keep(end.id, table, &self.scheduler.pools);
+        }
+        self.report.ended.push((sink, end));
     }
 
     /// Ends everything that is here or on its way, and takes nothing any more.
@@ -371,12 +396,14 @@ impl Core {
             match event {
                 Event::Submit(submission) => self.accept(*submission),
                 Event::Abort(id, reason) => self.abort(id, reason),
+                Event::News(id, news) => self.hear(id, news),
                 Event::Drain(_) | Event::Shutdown => {}
             }
         }
         for id in self.scheduler.ids() {
             self.end(id, &outcome);
         }
+        self.forget_held();
         if let Some(host) = self.host.take() {
             host.close(&self.scheduler.pools);
         }
@@ -443,6 +470,12 @@ fn first_snapshot(config: &EngineConfig, pools: &PoolSet, now: Time) -> EngineSn
         running_limit: config.max_running,
         waiting: 0,
         retracted: crate::stats::RetractedSnapshot::default(),
+        bootstrap: QueueSnapshot::default(),
+        inflight_send: QueueSnapshot::default(),
+        prealloc: QueueSnapshot::default(),
+        transfer: QueueSnapshot::default(),
+        landed: QueueSnapshot::default(),
+        held: HeldSnapshot::default(),
         pools: pools.stats().map(|device| PoolSnapshot { device, host: None }).collect(),
         copies: memory_pool::CopyStats::default(),
         storage: None,

@@ -222,6 +222,8 @@ impl Life {
             follower: None,
             max_tokens: answer,
             stop_tokens: Vec::new(),
+            remote: None,
+            send: None,
             sink: Box::new(Ear(id, Arc::clone(&self.book))),
             streaming: false,
             arrived: now,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use admission::QueuePermit;
 use kv_cache::Namespace;
 use model::{Constraint, SamplingParams};
+use transfer::{Landing, Sending};
 use types::{RequestId, Time, TokenId};
 
 use crate::curve::Follower;
@@ -35,6 +36,12 @@ pub struct Submission {
     pub stop_tokens: Vec<TokenId>,
     /// What the hit-ratio curve learns of it, where one is drawn.
     pub follower: Option<Follower>,
+    /// Decode: the KV of all but the last token of the prompt, which then has two at least, comes
+    /// from a prefill worker; without `prompt_logprobs`.
+    pub remote: Option<Box<dyn Landing>>,
+    /// Prefill: the KV of the prompt, which is all that a decode worker wants but its last token,
+    /// goes to that worker. With `max_tokens` 0, without `prompt_logprobs` and `remote`.
+    pub send: Option<Box<dyn Sending>>,
     /// Takes its tokens and its end.
     pub sink: Box<dyn Sink>,
     /// Whether its client reads a stream; passed through to the values about it.

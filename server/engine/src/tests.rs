@@ -179,6 +179,8 @@ fn submission(
         follower: None,
         max_tokens,
         stop_tokens: Vec::new(),
+        remote: None,
+        send: None,
         sink: Box::new(Collect { tokens: Vec::new(), first, end }),
         streaming: true,
         arrived: now,

@@ -1,22 +1,27 @@
-//! The waiting queue: who is next, and who has waited too long.
+//! Those that hold a permit: who is next, who has waited too long, and who waits for a peer.
 
 use std::collections::BTreeSet;
 
 use admission::Rank;
 use types::Time;
 
+use crate::disagg::Line;
 use crate::queue::ByRank;
-use crate::request::Request;
+use crate::request::{Phase, Request};
 use crate::shares::Shares;
 use crate::storage::Text;
 use crate::tenants::{Slot, Tenants};
 
-/// Requests that hold a permit and have not started.
+/// Requests that hold a permit and have not started, here or elsewhere.
 #[derive(Default)]
 pub(crate) struct Waiting {
     requests: ByRank,
     /// Those that stand aside until their pages have come from storage.
     aside: ByRank,
+    /// Prefill: those whose decode workers have no pages for them yet.
+    bootstrap: Line,
+    /// Decode: those that wait for pages.
+    prealloc: Line,
     /// By the time of their permits; kept only where waiting has a limit.
     by_age: Option<BTreeSet<(Time, Rank)>>,
     /// Whose turn it is, where tenants take turns.
@@ -28,6 +33,8 @@ pub(crate) struct Waiting {
 struct Fair {
     tenants: Tenants,
     shares: Shares,
+    /// Of those that wait for pages.
+    prealloc: Shares,
 }
 
 impl Waiting {
@@ -35,7 +42,7 @@ impl Waiting {
     /// where tenants take turns.
     pub(crate) fn new(timed: bool, fair: bool) -> Self {
         let (by_age, fair) = (timed.then(BTreeSet::new), fair.then(Fair::default));
-        Self { requests: ByRank::default(), aside: ByRank::default(), by_age, fair }
+        Self { by_age, fair, ..Self::default() }
     }
 
     pub(crate) fn insert(&mut self, request: Request) {
@@ -47,6 +54,42 @@ impl Waiting {
     pub(crate) fn insert_aside(&mut self, request: Request) {
         self.note_age(&request);
         self.aside.insert(request);
+    }
+
+    /// Takes in a request that the other worker of its pair is not ready for.
+    pub(crate) fn insert_bootstrap(&mut self, request: Request) {
+        self.note_age(&request);
+        let tokens = request.tokens.len() as u64;
+        let cached = request.phase.permit().map_or(0, admission::QueuePermit::cached);
+        self.bootstrap.insert(request, tokens, tokens.saturating_sub(cached));
+    }
+
+    /// Takes in a request that waits for pages.
+    pub(crate) fn insert_prealloc(&mut self, mut request: Request) {
+        self.note_age(&request);
+        if let Some(Fair { tenants, prealloc, .. }) = &mut self.fair {
+            let slot = tenants.enter(request.tenant.as_ref());
+            request.slot = Some(slot);
+            prealloc.insert(&request, slot, tenants);
+        }
+        let tokens = request.tokens.len() as u64;
+        self.prealloc.insert(request, tokens, 0);
+    }
+
+    pub(crate) const fn bootstrap(&self) -> &Line {
+        &self.bootstrap
+    }
+
+    pub(crate) const fn prealloc(&self) -> &Line {
+        &self.prealloc
+    }
+
+    /// Who gets pages next.
+    pub(crate) fn prealloc_head(&mut self) -> Option<Rank> {
+        match &mut self.fair {
+            Some(Fair { tenants, prealloc, .. }) => prealloc.next(tenants),
+            None => self.prealloc.best(),
+        }
     }
 
     /// A request that stands aside may start from now on.
@@ -63,7 +106,7 @@ impl Waiting {
     }
 
     fn ready(&mut self, mut request: Request) {
-        if let Some(Fair { tenants, shares }) = &mut self.fair {
+        if let Some(Fair { tenants, shares, .. }) = &mut self.fair {
             let slot = tenants.enter(request.tenant.as_ref());
             request.slot = Some(slot);
             shares.insert(&request, slot, tenants);
@@ -72,12 +115,16 @@ impl Waiting {
     }
 
     pub(crate) fn remove(&mut self, rank: Rank) -> Option<Request> {
-        let request = self.requests.remove(rank).or_else(|| self.aside.remove(rank))?;
+        let ready = self.requests.remove(rank).or_else(|| self.aside.remove(rank));
+        let request = ready.or_else(|| self.bootstrap.remove(rank));
+        let request = request.or_else(|| self.prealloc.remove(rank))?;
         if let Some(by_age) = &mut self.by_age {
             by_age.remove(&(request.enqueued_at(), rank));
         }
-        if let (Some(Fair { tenants, shares }), Some(slot)) = (&mut self.fair, request.slot) {
-            shares.remove(&request, slot, tenants);
+        if let (Some(fair), Some(slot)) = (&mut self.fair, request.slot) {
+            let for_pages = matches!(request.phase, Phase::Prealloc(_));
+            let shares = if for_pages { &mut fair.prealloc } else { &mut fair.shares };
+            shares.remove(&request, slot, &fair.tenants);
         }
         Some(request)
     }
@@ -85,7 +132,7 @@ impl Waiting {
     /// Who starts next.
     pub(crate) fn head(&mut self) -> Option<Rank> {
         match &mut self.fair {
-            Some(Fair { tenants, shares }) => shares.next(tenants),
+            Some(Fair { tenants, shares, .. }) => shares.next(tenants),
             None => self.requests.best().map(|request| request.rank),
         }
     }
@@ -110,11 +157,13 @@ impl Waiting {
     }
 
     pub(crate) fn get(&self, rank: Rank) -> Option<&Request> {
-        self.requests.get(rank).or_else(|| self.aside.get(rank))
+        let ready = self.requests.get(rank).or_else(|| self.aside.get(rank));
+        ready.or_else(|| self.bootstrap.get(rank)).or_else(|| self.prealloc.get(rank))
     }
 
     pub(crate) fn get_mut(&mut self, rank: Rank) -> Option<&mut Request> {
-        self.requests.get_mut(rank).or_else(|| self.aside.get_mut(rank))
+        let ready = self.requests.get_mut(rank).or_else(|| self.aside.get_mut(rank));
+        ready.or_else(|| self.bootstrap.get_mut(rank)).or_else(|| self.prealloc.get_mut(rank))
     }
 
     /// The one that has waited longest, with the time since when; those that were
@@ -131,15 +180,17 @@ impl Waiting {
         }
     }
 
+    /// Requests in the waiting queue; those that wait for a peer or for pages do not count.
     pub(crate) fn len(&self) -> usize {
         self.requests.len() + self.aside.len()
     }
 
+    /// As [`len`](Self::len).
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty() && self.aside.is_empty()
     }
 
-    /// Best rank first; those that stand aside behind.
+    /// The waiting queue, best rank first; those that stand aside behind.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
         self.requests.iter().chain(self.aside.iter())
     }

@@ -180,6 +180,8 @@ impl Rig {
                 follower: None,
                 max_tokens: tokens,
                 stop_tokens: Vec::new(),
+                remote: None,
+                send: None,
                 sink: Box::new(Counter { end: end.clone() }),
                 streaming: true,
                 arrived: now,

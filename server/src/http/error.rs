@@ -84,6 +84,10 @@ impl Failure {
             Outcome::Aborted(abort) => Some(match abort.reason {
                 AbortReason::DrainDeadline | AbortReason::Shutdown => Self::draining(),
                 AbortReason::RunningTimeout => Self::running_timeout(),
+                AbortReason::PeerAbort => {
+                    let message = "The decode worker gave the request up.".to_owned();
+                    ApiError::unavailable("peer_abort", message, RETRY_SOON).into()
+                }
                 AbortReason::SlowClient | AbortReason::ClientGone => {
                     let message = "The answer was given up because it was not read.".to_owned();
                     ApiError::unavailable("slow_client", message, RETRY_SOON).into()
@@ -93,6 +97,10 @@ impl Failure {
             Outcome::Error(error) => Some(match error {
                 RequestError::Model(_) | RequestError::Engine(_) | RequestError::Sink => {
                     Self::internal(format!("The answer could not be computed: {error}."))
+                }
+                RequestError::Transfer(why) => {
+                    let message = format!("The prompt was computed elsewhere, and {error}.");
+                    ApiError::unavailable(why.label(), message, RETRY_SOON).into()
                 }
             }),
         }

@@ -148,6 +148,7 @@ impl EngineObserver {
             (labels::PromptSource::Device, stats.cached_device_tokens),
             (labels::PromptSource::Host, stats.cached_host_tokens),
             (labels::PromptSource::Storage, stats.cached_storage_tokens),
+            (labels::PromptSource::Remote, stats.cached_remote_tokens),
         ];
         for (source, tokens) in sources {
             self.prompt_tokens[source.index()].add(tokens);
@@ -174,7 +175,11 @@ impl EngineObserver {
             let parts = [
                 (labels::TtftPhase::Tokenize, first.phases.tokenize),
                 (labels::TtftPhase::Queue, first.phases.queue),
+                (labels::TtftPhase::Bootstrap, first.phases.bootstrap),
                 (labels::TtftPhase::Prefill, first.phases.prefill),
+                (labels::TtftPhase::KvTransfer, first.phases.kv_transfer),
+                (labels::TtftPhase::DecodeQueue, first.phases.decode_queue),
+                (labels::TtftPhase::FirstDecode, first.phases.first_decode),
             ];
             for (phase, time) in parts {
                 self.ttft_phases[phase.index()].record_duration(time);
@@ -190,6 +195,10 @@ impl EngineObserver {
             let queue = match exit.queue {
                 Queue::Waiting => labels::Queue::Waiting,
                 Queue::Retracted => labels::Queue::Retracted,
+                Queue::Bootstrap => labels::Queue::Bootstrap,
+                Queue::InflightSend => labels::Queue::InflightSend,
+                Queue::Prealloc => labels::Queue::Prealloc,
+                Queue::Transfer => labels::Queue::Transfer,
             };
             self.queue_time[queue.index()].record_duration(exit.waited);
         }
@@ -316,6 +325,8 @@ const fn preempt_reason(reason: PreemptReason) -> labels::PreemptReason {
 const fn abort_stage(stage: Stage) -> labels::AbortStage {
     match stage {
         Stage::Queued => labels::AbortStage::Queued,
+        Stage::Bootstrap => labels::AbortStage::Bootstrap,
+        Stage::Transfer => labels::AbortStage::Transfer,
         Stage::Prefill => labels::AbortStage::Prefill,
         Stage::Decode => labels::AbortStage::Decode,
     }
@@ -328,6 +339,7 @@ const fn abort_reason(reason: AbortReason) -> labels::AbortReason {
         AbortReason::RunningTimeout => labels::AbortReason::RunningTimeout,
         AbortReason::DrainDeadline => labels::AbortReason::DrainDeadline,
         AbortReason::Shutdown => labels::AbortReason::Shutdown,
+        AbortReason::PeerAbort => labels::AbortReason::PeerAbort,
     }
 }
 
@@ -335,5 +347,6 @@ const fn abort_initiator(initiator: Initiator) -> labels::AbortInitiator {
     match initiator {
         Initiator::Client => labels::AbortInitiator::Client,
         Initiator::Server => labels::AbortInitiator::Server,
+        Initiator::Peer => labels::AbortInitiator::Peer,
     }
 }

@@ -13,6 +13,8 @@ pub(crate) struct Taken {
     pub(crate) device: u64,
     pub(crate) host: u64,
     pub(crate) storage: u64,
+    /// Sent by a prefill worker.
+    pub(crate) remote: u64,
 }
 
 impl std::ops::AddAssign for Taken {
@@ -20,6 +22,7 @@ impl std::ops::AddAssign for Taken {
         self.device += more.device;
         self.host += more.host;
         self.storage += more.storage;
+        self.remote += more.remote;
     }
 }
 
@@ -51,7 +54,12 @@ impl Request {
         let loaded = new.max(attached.tokens - attached.host_tokens)..new + prompt;
         let fetched = self.fetched.start.max(loaded.start)..self.fetched.end.min(loaded.end);
         let (loaded, storage) = (loaded.len() as u64, fetched.len() as u64);
-        Taken { device: prompt as u64 - loaded, host: loaded - storage, storage }
+        let (device, host) = (prompt as u64 - loaded, loaded - storage);
+        let taken = Taken { device, host, storage, remote: 0 };
+        if let Some(outbox) = &mut self.outbox {
+            outbox.note_cached(taken);
+        }
+        taken
     }
 
     /// Whose text it is, and all of it.

@@ -180,6 +180,8 @@ impl Rig {
             follower: None,
             max_tokens: job.answer,
             stop_tokens: Vec::new(),
+            remote: None,
+            send: None,
             sink: Box::new(Silent),
             streaming: true,
             arrived: now,

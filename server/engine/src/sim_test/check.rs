@@ -112,6 +112,7 @@ fn pages(core: &Core) -> Result<(), String> {
                 ensure!(before.0 == &request.namespace, "page {page} is held by two tenants");
             }
         }
+        ensure!(scheduler.held.tables().count() == 0, "pages held without a link");
         for request in scheduler.retracted.iter().chain(scheduler.waiting.iter()) {
             ensure!(request.table.pages(pool).1.is_empty(), "pages of a request that waits");
         }
@@ -174,16 +175,13 @@ fn queue(world: &World) -> Result<(), String> {
     ensure!(evicted.is_none(), "a turn left an evicted request in the queue");
     let held = held.map(QueuePermit::tokens).sum::<u64>();
     let waiting = scheduler.waiting.iter().map(|r| r.tokens.len() as u64).sum::<u64>();
-    let debts = scheduler.running.iter().map(|request| match &request.phase {
+    let debts = scheduler.running.iter().map(|request| {
         // What a first prefill has left, by its own tokens: the debt is what is being checked.
-        Phase::Prefill(Some(_)) => request.uncomputed() as u64,
-        Phase::Prefill(None) | Phase::Decode | Phase::Waiting(_) | Phase::Retracted => 0,
+        let owes = matches!(request.phase, Phase::Prefill(Some(_)));
+        if owes { request.uncomputed() as u64 } else { 0 }
     });
     let pending = held + waiting + debts.sum::<u64>();
-    let permits = scheduler.waiting.iter().filter_map(|request| match &request.phase {
-        Phase::Waiting(permit) => Some(permit),
-        Phase::Prefill(_) | Phase::Decode | Phase::Retracted => None,
-    });
+    let permits = scheduler.waiting.iter().filter_map(|request| request.phase.permit());
     let refunded = permits.map(QueuePermit::cached).sum::<u64>();
     let (found, uncached) = (queue.pending_tokens, queue.pending_uncached_tokens);
     ensure!(found == pending, "{found} tokens pending, not {pending}");
@@ -305,15 +303,17 @@ fn outcome(wish: &Wish, seen: &Seen, end: &RequestEnd) -> Result<(), String> {
             AbortReason::ClientGone | AbortReason::SlowClient => {
                 matches!(verdict, Verdict::Gone | Verdict::Slow) || (!stopped && !full)
             }
-            AbortReason::RunningTimeout | AbortReason::DrainDeadline | AbortReason::Shutdown => {
-                !stopped && !full
-            }
+            AbortReason::RunningTimeout
+            | AbortReason::DrainDeadline
+            | AbortReason::Shutdown
+            | AbortReason::PeerAbort => !stopped && !full,
         },
         Outcome::Rejected(_) => seen.tokens.is_empty(),
         Outcome::Error(RequestError::Sink) => {
             seen.panicked && matches!(wish.quirk, Some((_, Quirk::Panics)))
         }
         Outcome::Error(RequestError::Model(_) | RequestError::Engine(_)) => !stopped && !full,
+        Outcome::Error(RequestError::Transfer(_)) => seen.tokens.is_empty(),
     };
     ensure!(fits, "{:?} after {verdict:?}, stopped {stopped}, full {full}", end.outcome);
     Ok(())
@@ -330,7 +330,7 @@ fn times(end: &RequestEnd, retracted_before_first: Duration) -> Result<(), Strin
     let (any, first) = (end.generated_tokens > 0, times.first_token.is_some());
     ensure!(any == first && any == times.last_token.is_some(), "{times:?}");
     if let (Some(ttft), Some(parts)) = (times.ttft(), times.ttft_phases()) {
-        let sum = parts.tokenize + parts.queue + parts.prefill;
+        let sum = parts.total();
         ensure!(sum == ttft, "{parts:?} of {ttft:?}");
         let waited = times.scheduled.unwrap_or(times.arrived).since(times.tokenized);
         let queued = waited + retracted_before_first;

@@ -167,6 +167,8 @@ impl World {
             follower: None,
             max_tokens: wish.max_tokens,
             stop_tokens: wish.stop_tokens.clone(),
+            remote: None,
+            send: None,
             sink: Box::new(client),
             streaming: id.0.is_multiple_of(2),
             arrived,

@@ -96,6 +96,7 @@ impl Observer for Watcher {
         for exit in stats.queue_exits {
             match exit.queue {
                 Queue::Waiting => told.left_waiting += 1,
+                Queue::Bootstrap | Queue::InflightSend | Queue::Prealloc | Queue::Transfer => {}
                 Queue::Retracted => {
                     told.left_retracted += 1;
                     if !told.had_first.contains(&exit.id) {
@@ -116,7 +117,7 @@ impl Observer for Watcher {
             told.first_tokens += 1;
             told.had_first.insert(first.id);
             told.ttft += first.ttft;
-            told.ttft_phases += first.phases.tokenize + first.phases.queue + first.phases.prefill;
+            told.ttft_phases += first.phases.total();
         }
         told.stages += stats.stages.total();
         told.last_step = stats.now;
@@ -166,6 +167,7 @@ impl Coverage {
             Outcome::Error(RequestError::Model(_)) => "ended: error, model".to_owned(),
             Outcome::Error(RequestError::Engine(_)) => "ended: error, engine".to_owned(),
             Outcome::Error(RequestError::Sink) => "ended: error, sink".to_owned(),
+            Outcome::Error(RequestError::Transfer(why)) => format!("ended: error, {why}"),
         };
         self.count(&what, 1);
         self.count("ended after a preemption", u64::from(end.preemptions > 0));
@@ -219,8 +221,10 @@ impl Coverage {
         ]
         .map(str::to_owned)
         .to_vec();
-        wanted.extend(Stage::ALL.map(|stage| format!("aborted in {stage:?}")));
-        wanted.extend(AbortReason::ALL.map(|reason| format!("aborted for {reason:?}")));
+        let stages = [Stage::Queued, Stage::Prefill, Stage::Decode];
+        wanted.extend(stages.map(|stage| format!("aborted in {stage:?}")));
+        let reasons = AbortReason::ALL.into_iter().filter(|why| *why != AbortReason::PeerAbort);
+        wanted.extend(reasons.map(|reason| format!("aborted for {reason:?}")));
         wanted.extend(PreemptReason::ALL.map(|reason| format!("preempted for {reason:?}")));
         wanted.extend(StepPhase::ALL.map(|phase| format!("steps: {phase:?}")));
         for what in wanted {

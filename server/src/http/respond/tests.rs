@@ -48,6 +48,8 @@ fn end(outcome: Outcome) -> RequestEnd {
         last_token: None,
         ended: Time::ZERO,
         queued: Duration::ZERO,
+        bootstrap: Duration::ZERO,
+        remote: None,
     };
     RequestEnd {
         id: RequestId(1),
@@ -58,6 +60,7 @@ fn end(outcome: Outcome) -> RequestEnd {
         prompt_tokens: 1,
         generated_tokens: 3,
         cached_tokens: 0,
+        remote_tokens: 0,
         recomputed_tokens: 0,
         preemptions: 0,
         timings,

@@ -89,24 +89,29 @@ impl Ledger {
 
 /// One request at one worker.
 #[derive(Debug)]
-pub struct Charge {
+pub(crate) struct Charge {
     ledger: Ledger,
     amount: Amount,
     epoch: u64,
 }
 
 impl Charge {
-    /// The tokens that still count as pending.
-    #[must_use]
-    pub const fn pending(&self) -> u64 {
-        self.amount.pending
-    }
-
     /// The prompt is computed: its tokens are pending no more.
-    pub fn prefill_done(&mut self) {
+    pub(crate) fn prefill_done(&mut self) {
         let done = Amount { pending: self.amount.pending, ..Amount::default() };
         self.give_back(done);
         self.amount.pending = 0;
+    }
+
+    /// The worker's part is done: nothing of the request counts there any more.
+    pub(crate) fn end(&mut self) {
+        self.give_back(self.amount);
+        self.amount = Amount::default();
+    }
+
+    /// What counts still.
+    pub(crate) const fn amount(&self) -> Amount {
+        self.amount
     }
 
     fn give_back(&self, amount: Amount) {

@@ -37,7 +37,7 @@ impl Default for Config {
             breaker: BreakerConfig::default(),
             retry: RetryConfig::default(),
             prefixes: PrefixConfig::default(),
-            guard: Guard { factor: 1.5, floor: Duration::from_secs(2) },
+            guard: Guard { factor: 1.5, floor: Duration::from_secs(2), occupancy_floor: 0.5 },
             assumed_prefill_rate: 3000.0,
             refuse_at_door: true,
             door_margin: 0.8,
@@ -123,8 +123,8 @@ impl Default for RetryConfig {
 /// Bounds on what is remembered of prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrefixConfig {
-    /// Bytes of memory over all workers; about 70 bytes per remembered piece of a prompt, a prompt
-    /// of 60,000 bytes having about 70 pieces.
+    /// Bytes of memory over all workers: about 130 for each piece of a prompt at a worker, a prompt
+    /// of 60,000 bytes having about 70 pieces of which it shares those at its beginning.
     pub bytes_max: usize,
     /// Pieces remembered of one worker; the least recently used go first.
     pub pieces_per_worker: usize,
@@ -132,6 +132,6 @@ pub struct PrefixConfig {
 
 impl Default for PrefixConfig {
     fn default() -> Self {
-        Self { bytes_max: 8 << 20, pieces_per_worker: 32_768 }
+        Self { bytes_max: 32 << 20, pieces_per_worker: 32_768 }
     }
 }

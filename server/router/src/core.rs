@@ -236,8 +236,7 @@ impl Core {
     ///
     /// # Errors
     /// The roles that lack a ready worker.
-    pub fn readiness(&mut self, now: Time) -> Result<(), Missing> {
-        self.registry.refresh_pairs();
+    pub fn readiness(&self, now: Time) -> Result<(), Missing> {
         let ready = |member: &&crate::member::Member| {
             member.state(now, &self.config.health) == WorkerState::Ready
         };

@@ -24,7 +24,7 @@ mod set;
 mod worker;
 
 pub use self::core::{Core, WorkerView};
-pub use charge::{Amount, Charge};
+pub use charge::Amount;
 pub use config::{BreakerConfig, Config, HealthConfig, PrefixConfig, RetryConfig};
 pub use policy::{
     Branch, CacheAware, Candidate, Guard, LeastPendingTokens, Policy, PolicyKind, PowerOfTwo,
@@ -42,6 +42,10 @@ pub use worker::{
     WorkerState,
 };
 
+#[cfg(test)]
+mod balance_test;
+#[cfg(test)]
+mod model_test;
 #[cfg(test)]
 mod scenario_test;
 #[cfg(test)]

@@ -128,6 +128,8 @@ pub struct Candidate {
     pub pending: u64,
     /// Requests that this router has open there.
     pub active: u64,
+    /// Requests that run or wait there, per running slot; 0 where it only computes prompts.
+    pub occupancy: f64,
     /// Share of the prompt that it is believed to hold, 0 to 1.
     pub matched: f64,
     /// When it was last chosen, as a count of choices; 0 is never.
@@ -161,18 +163,38 @@ pub struct Prompt {
 /// When a worker has too much to do to be preferred to one with less.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guard {
-    /// A backlog may be so many times the shortest one; at least 1.
+    /// A backlog, and the requests per running slot, may be so many times the least of all workers;
+    /// at least 1.
     pub factor: f64,
-    /// Shorter ones are always let through.
+    /// Shorter backlogs are always let through.
     pub floor: Duration,
+    /// Fewer requests per running slot are always let through.
+    pub occupancy_floor: f64,
+}
+
+/// What a guard lets through among some candidates.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    backlog: f64,
+    occupancy: f64,
 }
 
 impl Guard {
-    /// The longest backlog that is let through, in seconds.
-    #[must_use]
-    pub fn limit(&self, candidates: &[Candidate]) -> f64 {
-        let least = candidates.iter().map(|c| c.backlog).fold(f64::INFINITY, f64::min);
-        (least * self.factor.max(1.0)).max(self.floor.as_secs_f64())
+    fn limits(&self, candidates: &[Candidate]) -> Limits {
+        let factor = self.factor.max(1.0);
+        let least = |of: fn(&Candidate) -> f64| candidates.iter().map(of).fold(f64::MAX, f64::min);
+        let backlog = (least(|c| c.backlog) * factor).max(self.floor.as_secs_f64());
+        let occupancy = (least(|c| c.occupancy) * factor).max(self.occupancy_floor);
+        let limits = Limits { backlog, occupancy };
+        // Who has the least of one may have too much of the other; then the backlog counts.
+        let any = candidates.iter().any(|candidate| limits.lets(candidate));
+        if any { limits } else { Limits { backlog, occupancy: f64::INFINITY } }
+    }
+}
+
+impl Limits {
+    fn lets(&self, candidate: &Candidate) -> bool {
+        candidate.backlog <= self.backlog && candidate.occupancy <= self.occupancy
     }
 }
 

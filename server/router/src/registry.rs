@@ -74,7 +74,6 @@ pub(crate) struct Registry {
     left: Vec<(WorkerName, Ledger)>,
     generations: u32,
     expected: Vec<Declared>,
-    pairs_stale: bool,
 }
 
 impl Registry {
@@ -151,6 +150,7 @@ impl Registry {
                 events.push(self.join(spec.clone(), at));
             }
         }
+        self.find_pairs();
         Ok((events, emptied))
     }
 
@@ -169,14 +169,12 @@ impl Registry {
         let mut member = Member::new(key, spec, ledger);
         member.sources[source] = true;
         self.members[slot] = Some(member);
-        self.pairs_stale = true;
         event
     }
 
     fn leave(&mut self, slot: u16) -> Event {
         let member = self.members[usize::from(slot)].take().expect("the caller found it there");
         self.by_name.remove(member.name());
-        self.pairs_stale = true;
         self.forget_idle();
         let event = Event { name: member.name().clone(), role: member.role, kind: EventKind::Left };
         if member.ledger.amounts().0.requests > 0 {
@@ -262,15 +260,14 @@ impl Registry {
         if restarted.is_some() {
             self.generations = generation;
         }
-        self.pairs_stale |= stale;
+        if stale {
+            self.find_pairs();
+        }
         (events, restarted)
     }
 
-    /// Finds out again who can be paired with whom, where that may have changed.
-    pub(crate) fn refresh_pairs(&mut self) {
-        if !std::mem::take(&mut self.pairs_stale) {
-            return;
-        }
+    /// Finds out again who can be paired with whom, after that may have changed.
+    fn find_pairs(&mut self) {
         for slot in 0..self.members.len() {
             let Some(decode) = &self.members[slot] else { continue };
             let mut pairs = WorkerSet::default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::breaker::Probe;
-use crate::charge::Charge;
+use crate::charge::{Amount, Charge};
 use crate::policy::{Branch, PolicyKind};
 use crate::worker::{WorkerKey, WorkerName, WorkerRole};
 
@@ -57,12 +57,21 @@ pub struct Route {
     pub prompt_tokens: u64,
 }
 
+impl Leg {
+    /// What counts of the request at this worker.
+    #[must_use]
+    pub const fn counts(&self) -> Amount {
+        self.charge.amount()
+    }
+}
+
 impl Route {
-    /// The prompt is computed: its tokens wait nowhere any more. Call it at the first byte.
+    /// The prompt is computed: its tokens wait nowhere any more, and the prefill worker of a pair
+    /// has done its part. [`Core::answered`](crate::Core::answered) does it at the first byte.
     pub fn prefill_done(&mut self) {
         self.serve.charge.prefill_done();
         if let Some(leg) = &mut self.prefill {
-            leg.charge.prefill_done();
+            leg.charge.end();
         }
     }
 

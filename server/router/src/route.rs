@@ -137,7 +137,6 @@ impl Core {
         head_room: bool,
         now: Time,
     ) -> Result<Route, Refusal> {
-        self.registry.refresh_pairs();
         let open = self.open(asked, attempt, head_room, now)?;
         let (front, branch) = self.pick(asked, open.front, now);
         let decode = (self.registry.at(front).role == WorkerRole::Prefill)
@@ -309,6 +308,7 @@ impl Core {
                 prefill_rate: load.prefill_rate,
                 pending: load.pending,
                 active: load.own.requests,
+                occupancy: if member.role.is_whole() { self.occupancy(member, now) } else { 0.0 },
                 matched: self.matched(asked, slot),
                 turn: member.turn,
             });
@@ -348,20 +348,26 @@ impl Core {
         best.expect("a prefill worker is only open beside a decode worker it fits").1
     }
 
-    /// Requests that run or wait at a decode worker, per running slot; more where the KV of the
-    /// prompt finds no room.
+    /// The occupancy of a decode worker; more where the KV of the prompt finds no room.
     fn decode_load(&self, slot: u16, asked: &Asked<'_>, now: Time) -> f64 {
         let member = self.registry.at(slot);
+        let unreported = member.ledger.amounts().1;
+        let room = member.fresh(now, &self.config.health).map(|fresh| fresh.load.free_tokens);
+        let room = room.map(|room| room.saturating_sub(unreported.kv));
+        let full = room.is_some_and(|room| room < asked.tokens);
+        self.occupancy(member, now) + if full { 1.0 } else { 0.0 }
+    }
+
+    /// Requests that run or wait at a worker, per running slot.
+    fn occupancy(&self, member: &Member, now: Time) -> f64 {
         let (own, unreported) = member.ledger.amounts();
         let Some(fresh) = member.fresh(now, &self.config.health) else {
             return own.requests as f64 / ASSUMED_SLOTS;
         };
         let told = &fresh.load;
         let slots = if told.running_limit > 0 { told.running_limit as f64 } else { ASSUMED_SLOTS };
-        let requests = told.running + told.queued.requests + unreported.requests;
-        let room = told.free_tokens.saturating_sub(unreported.kv);
-        let full = if room < asked.tokens { 1.0 } else { 0.0 };
-        requests as f64 / slots + full
+        let requests = told.running.saturating_add(told.queued.requests);
+        requests.saturating_add(unreported.requests) as f64 / slots
     }
 
     /// Why nobody can be asked for the model.
@@ -433,8 +439,8 @@ impl Core {
 const DECODE_GUARD: f64 = 1.25;
 const DECODE_FLOOR: f64 = 0.05;
 
-/// Running slots of a decode worker that does not tell.
-const ASSUMED_SLOTS: f64 = 64.0;
+/// Running slots of a worker that does not tell.
+const ASSUMED_SLOTS: f64 = 16.0;
 
 /// When to come back where no worker is ready: about how long it takes to see one that is.
 const UNREADY_RETRY: Duration = Duration::from_secs(2);

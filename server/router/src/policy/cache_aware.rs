@@ -14,9 +14,9 @@ impl Policy for CacheAware {
     }
 
     fn pick(&self, candidates: &[Candidate], prompt: &Prompt, guard: &Guard) -> (usize, Branch) {
-        let limit = guard.limit(candidates);
+        let limits = guard.limits(candidates);
         let chosen = least(candidates, |candidate| {
-            (candidate.backlog <= limit).then(|| (candidate.wait(prompt.tokens), candidate.load()))
+            limits.lets(candidate).then(|| (candidate.wait(prompt.tokens), candidate.load()))
         });
         let held = candidates.iter().map(|candidate| candidate.matched).fold(0.0, f64::max);
         let branch = if held == 0.0 {

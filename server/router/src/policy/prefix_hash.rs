@@ -14,17 +14,17 @@ impl Policy for PrefixHash {
     }
 
     fn pick(&self, candidates: &[Candidate], prompt: &Prompt, guard: &Guard) -> (usize, Branch) {
-        let limit = guard.limit(candidates);
+        let limits = guard.limits(candidates);
         let weight = |candidate: &Candidate| mix(candidate.name_hash ^ prompt.head);
         let (mut home, mut chosen) = ((0, 0), None);
         for (at, candidate) in candidates.iter().enumerate() {
             let own = (weight(candidate), at);
             home = home.max(own);
-            if candidate.backlog <= limit {
+            if limits.lets(candidate) {
                 chosen = chosen.max(Some(own));
             }
         }
-        // The one with the shortest backlog is always within the limit.
+        // The limits let at least the one with the shortest backlog through.
         let chosen = chosen.unwrap_or(home);
         (chosen.1, if chosen == home { Branch::Hash } else { Branch::LoadGuard })
     }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-const GUARD: Guard = Guard { factor: 1.5, floor: Duration::from_secs(2) };
+const GUARD: Guard = Guard { factor: 1.5, floor: Duration::from_secs(2), occupancy_floor: 0.5 };
 
 fn idle(count: u64) -> Vec<Candidate> {
     let one = |at: u64| Candidate {
@@ -11,6 +11,7 @@ fn idle(count: u64) -> Vec<Candidate> {
         prefill_rate: 1000.0,
         pending: 0,
         active: 0,
+        occupancy: 0.0,
         matched: 0.0,
         turn: 0,
     };
@@ -56,6 +57,22 @@ fn cache_aware_weighs_what_is_held_against_what_is_to_do() {
     assert_eq!(pick(&candidates).1, Branch::LoadGuard, "4 s more is more than 3 s less");
     candidates[0].backlog = 42.0;
     assert_eq!(pick(&candidates), (0, Branch::CacheHit));
+}
+
+#[test]
+fn a_worker_whose_slots_are_taken_is_not_preferred_to_an_empty_one() {
+    let mut candidates = idle(3);
+    (candidates[0].matched, candidates[0].occupancy) = (0.9, 0.5);
+    let pick = |candidates: &[Candidate]| CacheAware.pick(candidates, &prompt(1), &GUARD);
+    assert_eq!(pick(&candidates), (0, Branch::CacheHit), "half of its slots are free");
+    candidates[0].occupancy = 0.6;
+    assert_eq!(pick(&candidates).1, Branch::LoadGuard);
+    candidates[1..].iter_mut().for_each(|candidate| candidate.occupancy = 0.5);
+    assert_eq!(pick(&candidates), (0, Branch::CacheHit), "the others are as full");
+    // One has running slots, the other no queue: the queue is what the first token waits for.
+    candidates[1..].iter_mut().for_each(|candidate| candidate.backlog = 60.0);
+    candidates[0].occupancy = 3.0;
+    assert_eq!(pick(&candidates).0, 0);
 }
 
 #[test]

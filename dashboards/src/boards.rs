@@ -4,6 +4,7 @@ mod common;
 mod hicache;
 mod kv_pools;
 mod overview;
+mod pairs;
 mod queue;
 
 use crate::ir::Dashboard;
@@ -11,5 +12,5 @@ use crate::ir::Dashboard;
 /// All dashboards.
 #[must_use]
 pub fn all() -> Vec<Dashboard> {
-    vec![overview::board(), queue::board(), kv_pools::board(), hicache::board()]
+    vec![overview::board(), queue::board(), kv_pools::board(), hicache::board(), pairs::board()]
 }

@@ -2,12 +2,13 @@
 //!
 //! Expressions come from `promql`, thresholds from `slo`. Every alert names the section of
 //! `runbook.md` that explains it and the panel that shows it. The rules are the same for every
-//! deployment: values of roles to come (`promql::LATER`) cost nothing where they do not occur.
-//! Who is told of an alert is not decided here.
+//! deployment: what a role does not export costs nothing where the role is not deployed.
 
 mod availability;
 mod kv;
+mod pair;
 mod recording;
+pub mod routing;
 mod saturation;
 mod slo_rules;
 mod yaml;
@@ -48,8 +49,12 @@ impl Severity {
 /// Place of an alert in the order of causes; a lower layer's cause mutes higher ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
-    /// A process that does not work.
+    /// A host that does not work.
+    Node,
+    /// A process that does not work, or is cut off.
     Process,
+    /// A role that nobody fills.
+    Role,
     /// A queue that holds more than its process can do.
     Queue,
     /// What is seen from outside.
@@ -60,7 +65,9 @@ impl Layer {
     /// The label value.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Node => "node",
             Self::Process => "process",
+            Self::Role => "role",
             Self::Queue => "queue",
             Self::Symptom => "symptom",
         }
@@ -136,6 +143,7 @@ pub fn groups() -> Vec<Group> {
         },
         alerting("sightline.saturation", saturation::alerts()),
         alerting("sightline.slo", slo_rules::alerts()),
+        alerting("sightline.disaggregation", pair::alerts()),
         alerting("sightline.kv", kv::alerts()),
         alerting("sightline.availability", availability::alerts()),
     ]

@@ -11,7 +11,9 @@ use std::borrow::Cow;
 
 use crate::def::{Label, LabelInfo, Values};
 
-pub(crate) use possible::{abort_possible, http_possible, transfer_error_possible};
+pub(crate) use possible::{
+    abort_possible, decision_possible, http_possible, transfer_error_possible,
+};
 
 macro_rules! closed {
     ($(

@@ -14,7 +14,7 @@ catalog! {
     /// KV transfers finished; side is send or recv; result is ok, error or aborted (somebody gave
     /// the request up); one per request and side, not per rank.
     KV_TRANSFERS: Counter<(TransferSide, Peer, TransferResult)> = "sightline_kv_transfers_total";
-    /// KV transfers that did not end ok, by cause; stage is bootstrap, waiting or wire; reason is
+    /// KV transfers that did not end ok, by cause; stage is bootstrap, alloc or wire; reason is
     /// peer_abort, local_abort, bootstrap_timeout, waiting_timeout, connect, alloc, checksum,
     /// peer_gone, protocol, restore_failed or internal.
     KV_TRANSFER_ERRORS: Counter<(TransferSide, TransferEndStage, TransferFailure)> =
@@ -26,8 +26,8 @@ catalog! {
     /// ranks is the true bandwidth of the link. Where all ranks share one link it is rank 0's.
     KV_TRANSFER_BUSY_SECONDS: TimeCounter<(TransferSide, Peer, TpRank)> =
         "sightline_kv_transfer_busy_seconds_total";
-    /// Time per request and stage; stage is bootstrap, alloc, wire or total; wire runs from first
-    /// to last byte over all chunks.
+    /// Time per request and stage; stage is bootstrap, alloc (decode only), wire or total; wire
+    /// runs from first to last byte over all chunks.
     KV_TRANSFER_DURATION: Histogram<(TransferSide, TransferStage)> =
         "sightline_kv_transfer_duration_seconds", buckets buckets::LINK;
     /// Transfers open now; state is waiting (for the prefill or for room; no byte is due) or wire

@@ -20,7 +20,7 @@ pub use aggregate::{
 pub use expr::{
     AtRunTime, Expr, Known, Vector, clamp_min, quotient_of, ratio, raw, time, topk, up, vector,
 };
-pub use recorded::Recorded;
+pub use recorded::{Recorded, observed};
 pub use select::{COMMON, Common, Instant, Matcher, Scope, Selection, Selector, Window, duration};
 
 /// Label values that rules name although nothing records them yet. The rules are the same text for

@@ -31,7 +31,8 @@ catalog! {
     ROUTER_LOAD_REPORT_AGE: Gauge<(Worker,)> =
         "sightline_router_load_report_age_seconds", per Process;
     /// Routing decisions by branch of the policy.
-    ROUTER_DECISIONS: Counter<(RouterPolicy, RouterBranch)> = "sightline_router_decisions_total";
+    ROUTER_DECISIONS: Counter<(RouterPolicy, RouterBranch)> =
+        "sightline_router_decisions_total", only decision_possible;
     /// Requests sent again to another worker.
     ROUTER_RETRIES: Counter<(RetryReason,)> = "sightline_router_retries_total";
     /// 1 for the current circuit state; state is closed, open or half_open.

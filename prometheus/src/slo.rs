@@ -59,6 +59,15 @@ pub const ERROR_MIN: f64 = 10.0;
 /// Requests a second, over an hour, that count as steady traffic.
 pub const STEADY_REQUESTS_PER_SECOND: f64 = 0.2;
 
+/// Share of KV transfers that may fail; requests that were given up do not count.
+pub const TRANSFER_ERROR_RATIO: f64 = 0.02;
+/// Failed transfers in five minutes below which nobody is paged.
+pub const TRANSFER_ERROR_MIN: f64 = 3.0;
+/// Requests a second that clients give up, at one role, before it counts as a cascade.
+pub const CLIENT_ABORTS_PER_SECOND: f64 = 0.2;
+/// Planned work further ahead than this is a mistake, and ignored.
+pub const MAINTENANCE_SECONDS_MAX: f64 = 900.0;
+
 /// Share of a pool that live requests may pin.
 pub const POOL_ACTIVE_RATIO: f64 = 0.95;
 /// Retractions a second that count as a storm.

@@ -3,8 +3,10 @@
 use crate::ir::{Annotation, Color, Dashboard, Section, Variable, VariableSource};
 use crate::provision::DATASOURCE_UID;
 use crate::variables::SCOPE;
-use metric_catalog::def::{Metric, Unit};
-use metric_catalog::promql::{Expr, raw};
+use metric_catalog::def::{Cumulative, Histogram, LabelSet, Metric, Unit};
+use metric_catalog::promql::{
+    Expr, Grouping, Known, Selection, Window, bucket_rate, observed, quantile_of, rate, raw, sum,
+};
 use metric_catalog::server;
 
 /// Seconds between two refreshes.
@@ -15,7 +17,8 @@ pub(super) const OVERVIEW: &str = "sightline-overview";
 pub(super) const QUEUE: &str = "sightline-queue";
 pub(super) const KV_POOLS: &str = "sightline-kv-pools";
 pub(super) const HICACHE: &str = "sightline-hicache";
-const ALL: &[&str] = &[OVERVIEW, QUEUE, KV_POOLS, HICACHE];
+pub(super) const PAIRS: &str = "sightline-pd";
+const ALL: &[&str] = &[OVERVIEW, QUEUE, KV_POOLS, HICACHE, PAIRS];
 
 /// `ALERTS` has the labels of the alert, and not every alert has a model.
 const ALERT_SCOPE: &str = r#"cluster=~"$cluster",model_name=~"$model_name|""#;
@@ -105,6 +108,23 @@ fn annotations() -> Vec<Annotation> {
 /// The alerts in a state; not the watchdog, which always fires.
 fn alerts(state: &str) -> String {
     format!(r#"ALERTS{{alertstate="{state}",severity!="none",{ALERT_SCOPE}}}"#)
+}
+
+/// What clients see of a counter, by the second: the sum over the one role that they talk to.
+pub(super) fn seen<S: Selection>(counter: S, window: Window) -> Grouping<Known>
+where
+    S::Metric: Cumulative,
+{
+    sum(observed(rate(counter, window)))
+}
+
+/// A quantile of what clients see.
+pub(super) fn seen_quantile<L: LabelSet>(
+    quantile: f64,
+    histogram: Histogram<L>,
+    window: Window,
+) -> Grouping<Known> {
+    quantile_of(quantile, observed(bucket_rate(histogram, window)))
 }
 
 /// Alerts that fire now, as a number; 0 when there is none.

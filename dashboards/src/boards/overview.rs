@@ -8,7 +8,7 @@ use crate::ir::{Color, Dashboard, Line, Panel, Section, Stack};
 use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{
-    EngineState, Instance, Outcome, PromptSource, Queue, RejectReason, Route, Slo, SloResult,
+    EngineState, Instance, Outcome, PromptSource, Queue, RejectReason, Role, Route, Slo, SloResult,
     StatusCode,
 };
 use metric_catalog::promql::{Selection, Window, max, quantile, rate, ratio, recorded, sum};
@@ -40,7 +40,8 @@ fn now() -> Section {
 }
 
 fn stats_of_service() -> Line {
-    let ready = sum(server::ENGINE_STATE.is(EngineState::Ready)).total();
+    let engines = server::ENGINE_STATE.is(EngineState::Ready).without(Role::Router);
+    let ready = sum(engines).total();
     let ready = stat("ready-engines")
         .title("Ready engines")
         .describe(
@@ -77,8 +78,8 @@ fn stats_of_service() -> Line {
 
 fn within_objectives() -> Panel {
     let good = ratio(
-        sum(rate(server::SLO_REQUESTS.is(SloResult::Good), Window::M5)).total(),
-        sum(rate(server::SLO_REQUESTS, Window::M5)).total(),
+        common::seen(server::SLO_REQUESTS.is(SloResult::Good), Window::M5).total(),
+        common::seen(server::SLO_REQUESTS, Window::M5).total(),
     );
     stat("slo-good")
         .title("Within objectives")
@@ -115,8 +116,8 @@ fn drain() -> Panel {
 
 fn stats_of_load() -> Line {
     let turned_away = server::REQUESTS_REJECTED.none_of(&RejectReason::AFTER_ADMISSION);
-    let offered =
-        sum(rate(server::REQUESTS_ADMITTED, NOW)).total().plus(sum(rate(turned_away, NOW)).total());
+    let admitted = common::seen(server::REQUESTS_ADMITTED, NOW).total();
+    let offered = admitted.plus(common::seen(turned_away, NOW).total());
     line(
         4,
         vec![
@@ -131,7 +132,7 @@ fn stats_of_load() -> Line {
                 .title("TTFT p95")
                 .describe("Time to first token that 95 % of requests stay under.")
                 .unit(Unit::Seconds)
-                .query(quantile(0.95, server::TIME_TO_FIRST_TOKEN, NOW).total(), "p95")
+                .query(common::seen_quantile(0.95, server::TIME_TO_FIRST_TOKEN, NOW).total(), "p95")
                 .no_value("no traffic")
                 .base(Color::Blue)
                 .into(),
@@ -155,8 +156,8 @@ fn stats_of_load() -> Line {
 
 fn objectives() -> Section {
     let good = ratio(
-        sum(rate(server::SLO_REQUESTS.is(SloResult::Good), NOW)).per_model_and(Slo::KEY),
-        sum(rate(server::SLO_REQUESTS, NOW)).per_model_and(Slo::KEY),
+        common::seen(server::SLO_REQUESTS.is(SloResult::Good), NOW).per_model_and(Slo::KEY),
+        common::seen(server::SLO_REQUESTS, NOW).per_model_and(Slo::KEY),
     );
     let lines = vec![line(
         8,
@@ -235,7 +236,7 @@ fn requests() -> Line {
                 )
                 .unit(Unit::RequestsPerSecond)
                 .query(
-                    sum(rate(server::HTTP_REQUESTS, NOW))
+                    common::seen(server::HTTP_REQUESTS, NOW)
                         .by((Route::KEY, StatusCode::KEY))
                         .above(0.0),
                     "{{route}} {{status_code}}",
@@ -247,7 +248,7 @@ fn requests() -> Line {
                 .title("Finished requests by outcome")
                 .describe("How inference requests ended. Aborts and errors are split up below.")
                 .unit(Unit::RequestsPerSecond)
-                .query(sum(rate(server::REQUESTS_FINISHED, NOW)).by(Outcome::KEY), "{{outcome}}")
+                .query(common::seen(server::REQUESTS_FINISHED, NOW).by(Outcome::KEY), "{{outcome}}")
                 .stacked(Stack::Sum)
                 .into(),
         ],
@@ -255,6 +256,8 @@ fn requests() -> Line {
 }
 
 fn tokens() -> Line {
+    // What a prefill worker sent is counted there, by where it had it from.
+    let not_reused = [PromptSource::Computed, PromptSource::Remote];
     let by_queue = max(server::QUEUE_REQUESTS).by((Queue::KEY, Instance::KEY));
     line(
         8,
@@ -272,8 +275,7 @@ fn tokens() -> Line {
                     "prompt",
                 )
                 .query(
-                    sum(rate(server::PROMPT_TOKENS.none_of(&[PromptSource::Computed]), NOW))
-                        .total(),
+                    sum(rate(server::PROMPT_TOKENS.none_of(&not_reused), NOW)).total(),
                     "prompt, reused",
                 )
                 .query(sum(rate(server::GENERATION_TOKENS, NOW)).total(), "generated")

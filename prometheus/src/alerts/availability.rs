@@ -3,11 +3,15 @@
 use super::{Alert, Layer, Panel, SERVING_JOBS, Severity};
 use crate::def::Label;
 use crate::labels::*;
+use crate::promql::recorded as r;
 use crate::promql::{Expr, Window, last_over_time, max, min, up, vector};
 use crate::server as m;
 
+/// Labels by which planned work is known to be about a role.
+const PLANNED: &[&str] = &["cluster", "engine_role"];
+
 pub(super) fn alerts() -> Vec<Alert> {
-    vec![target_down(), watchdog()]
+    vec![target_down(), role_missing(), replicas_dropped(), watchdog()]
 }
 
 fn target_down() -> Alert {
@@ -24,9 +28,13 @@ fn target_down() -> Alert {
         Role::KEY,
         ModelName::KEY,
     ));
+    let planned = r::MAINTENANCE.get().copied("engine_role", "job", "sightline-");
     Alert {
         name: "TargetDown",
-        expr: served.joined_with(&target, &["node"], down()).or_on(&target, down()),
+        expr: served
+            .joined_with(&target, &["node"], down())
+            .or_on(&target, down())
+            .unless_on(&["cluster", "node", "job"], planned),
         hold_seconds: 180,
         severity: Severity::Critical,
         layer: Some(Layer::Process),
@@ -34,6 +42,47 @@ fn target_down() -> Alert {
         summary: "{{ $labels.job }} {{ $labels.instance }} does not answer scrapes",
         runbook: "target-down",
         panel: Some(Panel { board: "sightline-overview", panel: "targets-up" }),
+        threshold: None,
+    }
+}
+
+fn role_missing() -> Alert {
+    // Comparing with what was there: a series that is gone has no labels to fire with.
+    let expected = r::EXPECTED_REPLICAS.get().above(0.0);
+    let was_there = expected.or(r::LIVE_REPLICAS.max_over(Window::H6).above(0.0));
+    Alert {
+        name: "RoleMissing",
+        expr: was_there
+            .unless_on(r::ROLE, r::LIVE_REPLICAS.get().above(0.0))
+            .unless_on(PLANNED, r::MAINTENANCE),
+        hold_seconds: 240,
+        severity: Severity::Critical,
+        layer: Some(Layer::Role),
+        root_cause: true,
+        summary: "no {{ $labels.engine_role }} instance of {{ $labels.model_name }} is ready; \
+                  {{ $value }} expected",
+        runbook: "role-missing",
+        panel: Some(Panel { board: "sightline-pd", panel: "replicas" }),
+        threshold: None,
+    }
+}
+
+fn replicas_dropped() -> Alert {
+    Alert {
+        name: "LiveReplicasDropped",
+        expr: r::LIVE_REPLICAS
+            .get()
+            .below(r::EXPECTED_REPLICAS)
+            .and_on(r::ROLE, r::LIVE_REPLICAS.get().above(0.0))
+            .unless_on(PLANNED, r::MAINTENANCE),
+        hold_seconds: 300,
+        severity: Severity::Warning,
+        layer: Some(Layer::Symptom),
+        root_cause: false,
+        summary: "only {{ $value }} {{ $labels.engine_role }} instances of \
+                  {{ $labels.model_name }} are ready, fewer than declared or than an hour ago",
+        runbook: "role-missing",
+        panel: Some(Panel { board: "sightline-pd", panel: "replicas" }),
         threshold: None,
     }
 }

@@ -1,15 +1,15 @@
 //! Recording rules: what several alerts and panels look at.
 
 use super::Recording;
-use crate::def::Label;
+use crate::def::{Label, Unit};
 use crate::labels::*;
 use crate::promql::recorded as r;
 use crate::promql::{
     Expr, MODEL, Recorded, Selection, Window, bucket_rate, clamp_min, group, increase,
-    last_over_time, max, quantile_of, quotient_of, rate, ratio, sum,
+    last_over_time, max, observed, quantile_of, quotient_of, rate, ratio, sum, time,
 };
 use crate::server as m;
-use crate::slo;
+use crate::{pair, router, slo};
 
 /// Queues whose requests still wait for their prefill; a request in one of the others has it.
 const BEFORE_PREFILL: &str = "waiting|bootstrap|retracted";
@@ -17,17 +17,12 @@ const BEFORE_PREFILL: &str = "waiting|bootstrap|retracted";
 const LIMITED: &str = "waiting|bootstrap";
 
 pub(super) fn rules() -> Vec<Recording> {
-    [capacity(), queues(), admission(), pools(), clients(), objectives()].concat()
+    let here = [capacity(), queues(), admission(), transfers(), pools()];
+    [here.concat(), replicas(), clients(), objectives()].concat()
 }
 
 fn rule(series: Recorded, expr: Expr) -> Recording {
     Recording { series, expr }
-}
-
-/// Keeps the series of the one role that sees what the client of a model sees.
-pub(super) fn observed(expr: impl Into<Expr>) -> Expr {
-    let on = ["cluster", "model_name", "engine_role"];
-    expr.into().joined(&on, r::OBSERVER_ROLE)
 }
 
 fn capacity() -> Vec<Recording> {
@@ -93,13 +88,35 @@ fn pools() -> Vec<Recording> {
     let active = sum(m::KV_POOL_USED_BYTES.is(SlotState::Active)).per_instance_and(pool);
     let reused = rate(m::PROMPT_TOKENS.none_of(&[PromptSource::Computed]), Window::M5);
     let prompts = sum(rate(m::PROMPT_TOKENS, Window::M5)).per_instance();
-    let live = sum(m::ENGINE_STATE.matching(EngineState::KEY, "ready|draining|sleeping"));
-    let role = (Cluster::KEY, Role::KEY, ModelName::KEY);
     vec![
         rule(r::POOL_USED, ratio(used, capacity())),
         rule(r::POOL_ACTIVE, ratio(active, capacity())),
         rule(r::PREFIX_HIT, ratio(sum(reused).per_instance(), prompts)),
+    ]
+}
+
+fn transfers() -> Vec<Recording> {
+    // A request that somebody gave up says nothing about the link.
+    let counted = [TransferResult::Ok, TransferResult::Error];
+    let failed = rate(pair::KV_TRANSFERS.is(TransferResult::Error), Window::M2);
+    let ended = rate(pair::KV_TRANSFERS.any_of(&counted), Window::M2);
+    let share = ratio(sum(failed).per_instance(), sum(ended).per_instance());
+    vec![rule(r::TRANSFER_ERROR_RATIO, share)]
+}
+
+fn replicas() -> Vec<Recording> {
+    let role = (Cluster::KEY, Role::KEY, ModelName::KEY);
+    let live = sum(m::ENGINE_STATE.matching(EngineState::KEY, "ready|draining|sleeping"));
+    // Counted by role of the worker, not by that of the router that declares it.
+    let declared = Expr::from(router::ROUTER_WORKERS_DECLARED);
+    let declared = max(declared.copied("worker_role", "engine_role", "")).by(role);
+    let expected = declared.above(0.0).or(r::LIVE_REPLICAS.max_over(Window::H1));
+    let until = max(r::MAINTENANCE_UNTIL.get()).by((Cluster::KEY, Node::KEY, Role::KEY));
+    let left = until.minus(time()).above(0.0).at_most(slo::MAINTENANCE_SECONDS_MAX);
+    vec![
         rule(r::LIVE_REPLICAS, live.by(role)),
+        rule(r::EXPECTED_REPLICAS, expected),
+        rule(r::MAINTENANCE, left.in_unit(Unit::Seconds)),
     ]
 }
 
@@ -123,13 +140,23 @@ fn clients() -> Vec<Recording> {
         sum(observed(rate(served(), Window::M1))).per_model(),
     );
     let count = sum(observed(increase(failed(), Window::M5))).per_model();
+    let routed = || router::ROUTER_REQUESTS;
+    let lost = || routed().is(RouterOutcome::NoWorker);
+    let unrouted = ratio(
+        sum(rate(lost(), Window::M1)).per_model(),
+        sum(rate(routed(), Window::M1)).per_model(),
+    );
+    let unrouted_count = sum(increase(lost(), Window::M5)).per_model();
+    let either = |served: Expr, routed: Expr| {
+        served.labelled("kind", "http_5xx").or(routed.labelled("kind", "no_worker"))
+    };
     vec![
         rule(r::OBSERVER_ROLE, observer),
         rule(r::OFFERED, sum(observed(offered)).per_model()),
         rule(r::TTFT_P99, p99(bucket_rate(m::TIME_TO_FIRST_TOKEN, Window::M5))),
         rule(r::ITL_P99, p99(bucket_rate(m::INTER_TOKEN_LATENCY, Window::M5))),
-        rule(r::ERROR_RATIO, errors.labelled("kind", "http_5xx")),
-        rule(r::ERROR_COUNT, count.labelled("kind", "http_5xx")),
+        rule(r::ERROR_RATIO, either(errors, unrouted)),
+        rule(r::ERROR_COUNT, either(count, unrouted_count)),
     ]
 }
 

@@ -1,9 +1,8 @@
 //! Alerts about what clients see.
 
-use super::recording::observed;
 use super::{Alert, Layer, Panel, Severity};
 use crate::promql::recorded as r;
-use crate::promql::{MODEL, Window, max, observations_within, sum};
+use crate::promql::{MODEL, Window, max, observations_within, observed, sum};
 use crate::server as m;
 use crate::slo;
 

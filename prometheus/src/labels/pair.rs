@@ -21,10 +21,11 @@ closed! {
     }
     /// Part of a transfer whose time is taken.
     TransferStage: "stage" {
-        /// From the offer until the decode worker has named its pages.
+        /// Decode: until the offer is answered. Prefill: from then until the decode worker has
+        /// pages.
         Bootstrap = "bootstrap",
-        /// Of that, waiting for room at the decode worker.
-        Alloc = "alloc",
+        /// Waiting for room at the decode worker.
+        Alloc = "alloc" of DECODE,
         /// From the first byte to the last, over all chunks.
         Wire = "wire",
         /// From the offer to the end.
@@ -32,11 +33,11 @@ closed! {
     }
     /// Where a transfer was when it ended otherwise than well.
     TransferEndStage: "stage" {
-        /// The decode worker had not named its pages.
+        /// Decode: the offer was not answered. Prefill: the decode worker had no pages.
         Bootstrap = "bootstrap",
-        /// No byte had been sent.
-        Waiting = "waiting",
-        /// The first byte had been sent.
+        /// The decode worker waited for room.
+        Alloc = "alloc" of DECODE,
+        /// Its pages were reserved.
         Wire = "wire",
     }
     /// Why a transfer did not end well.

@@ -100,9 +100,8 @@ pub(crate) fn transfer_error_possible(
 ) -> bool {
     use TransferEndStage as At;
     match reason {
-        TransferFailure::BootstrapTimeout => stage == At::Bootstrap,
-        TransferFailure::WaitingTimeout => stage != At::Bootstrap,
-        TransferFailure::Checksum => stage == At::Wire,
+        TransferFailure::BootstrapTimeout => stage != At::Wire,
+        TransferFailure::WaitingTimeout | TransferFailure::Checksum => stage == At::Wire,
         TransferFailure::PeerAbort
         | TransferFailure::LocalAbort
         | TransferFailure::Connect
@@ -112,4 +111,19 @@ pub(crate) fn transfer_error_possible(
         | TransferFailure::RestoreFailed
         | TransferFailure::Internal => true,
     }
+}
+
+/// Combinations of `router_decisions_total` that can occur.
+pub(crate) fn decision_possible(
+    _role: Role,
+    &(policy, branch): &(RouterPolicy, RouterBranch),
+) -> bool {
+    use RouterBranch as B;
+    let own = match policy {
+        RouterPolicy::CacheAware => matches!(branch, B::CacheHit | B::LeastLoad | B::LoadGuard),
+        RouterPolicy::LeastPendingTokens | RouterPolicy::PowerOfTwo => branch == B::LeastLoad,
+        RouterPolicy::RoundRobin => branch == B::Turn,
+        RouterPolicy::PrefixHash => matches!(branch, B::Hash | B::LoadGuard),
+    };
+    own || branch == B::Only
 }

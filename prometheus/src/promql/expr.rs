@@ -215,6 +215,11 @@ impl Expr {
         self.binary("<", Matching::All, limit.into())
     }
 
+    /// Only values at or below.
+    pub fn at_most(self, limit: impl Into<Self>) -> Self {
+        self.binary("<=", Matching::All, limit.into())
+    }
+
     /// Only this value.
     pub fn equals(self, value: impl Into<Self>) -> Self {
         self.binary("==", Matching::All, value.into())
@@ -238,6 +243,11 @@ impl Expr {
     /// These series, and those of `others` whose labels `on` do not occur here.
     pub fn or_on(self, on: &[&'static str], others: impl Into<Self>) -> Self {
         self.binary("or", Matching::On(on.to_vec()), others.into())
+    }
+
+    /// Only series whose labels `on` do not occur among `others`.
+    pub fn unless_on(self, on: &[&'static str], others: impl Into<Self>) -> Self {
+        self.binary("unless", Matching::On(on.to_vec()), others.into())
     }
 
     /// The same a while ago. Only a selector, or a range of one, can be moved.
@@ -264,10 +274,22 @@ impl Expr {
 
     /// The same with one label more, for telling apart what is put together with `or`.
     pub fn labelled(self, label: &'static str, value: &str) -> Self {
+        self.label_replace(label, value, "", "")
+    }
+
+    /// The same with a label that is made of another one: what `prefix` and its value give, where
+    /// it has one.
+    pub fn copied(self, from: &'static str, to: &'static str, prefix: &str) -> Self {
+        self.label_replace(to, &format!("{prefix}$1"), from, "(.+)")
+    }
+
+    fn label_replace(self, label: &'static str, value: &str, source: &str, pattern: &str) -> Self {
         let text = |text: &str| Node::Text(text.to_owned());
-        let arguments = vec![self.node, text(label), text(value), text(""), text("")];
+        let arguments = vec![self.node, text(label), text(value), text(source), text(pattern)];
         let mut labels = self.labels;
-        labels.push(label);
+        if !labels.contains(&label) {
+            labels.push(label);
+        }
         Self { node: Node::Call { function: "label_replace", arguments }, labels, unit: self.unit }
     }
 

@@ -60,6 +60,11 @@ impl Recorded {
         self.select(Vec::new(), Some(window)).call("last_over_time")
     }
 
+    /// The largest value within the window.
+    pub fn max_over(&self, window: Window) -> Expr {
+        self.select(Vec::new(), Some(window)).call("max_over_time")
+    }
+
     /// The mean over the window.
     pub fn avg_over(&self, window: Window) -> Expr {
         self.select(Vec::new(), Some(window)).call("avg_over_time")
@@ -75,7 +80,9 @@ impl From<Recorded> for Expr {
 const POOL: &[&str] =
     &["cluster", "node", "job", "instance", "engine_role", "model_name", "tier", "pool"];
 const FILL: &[&str] = &["cluster", "node", "job", "instance", "engine_role", "model_name", "limit"];
-const ROLE: &[&str] = &["cluster", "engine_role", "model_name"];
+/// Labels of one role of a model.
+pub const ROLE: &[&str] = &["cluster", "engine_role", "model_name"];
+const NODE_ROLE: &[&str] = &["cluster", "node", "engine_role"];
 const OBSERVER: &[&str] = &["cluster", "model_name", "engine_role"];
 const KIND: &[&str] = &["cluster", "model_name", "kind"];
 const SLO: &[&str] = &["cluster", "model_name", "slo"];
@@ -92,6 +99,17 @@ macro_rules! recorded {
         pub const ALL: &[Recorded] = &[$($id),+];
     };
 }
+
+/// Series of programs to come that rules name already, so that they need not change then: absent
+/// series match nothing.
+pub const LATER_SERIES: &[Recorded] = &[MAINTENANCE_UNTIL];
+
+/// Unix time until which restarts of a role on a host are planned; the node exporter will have it.
+pub const MAINTENANCE_UNTIL: Recorded = Recorded {
+    name: "sightline_maintenance_until_timestamp_seconds",
+    labels: &["cluster", "node", "job", "instance", "engine_role"],
+    unit: Unit::Timestamp,
+};
 
 recorded! {
     /// Prompt tokens computed, by the second of elapsed time.
@@ -117,6 +135,9 @@ recorded! {
     REFUSED = "instance:sightline_requests_refused:rate5m", INSTANCE, RequestsPerSecond;
     /// Their share of all that were offered.
     REFUSED_RATIO = "instance:sightline_requests_refused:ratio_rate5m", INSTANCE, Ratio;
+    /// Share of KV transfers that failed, those that somebody gave up left out.
+    TRANSFER_ERROR_RATIO =
+        "instance:sightline_kv_transfer_errors:ratio_rate2m", INSTANCE, Ratio;
     /// Used share of a pool.
     POOL_USED = "instance_pool:sightline_kv_pool_used:ratio", POOL, Ratio;
     /// Share of a pool that live requests pin.
@@ -125,6 +146,10 @@ recorded! {
     PREFIX_HIT = "instance:sightline_prompt_tokens_reused:ratio_rate5m", INSTANCE, Ratio;
     /// Processes of a role that serve.
     LIVE_REPLICAS = "role:sightline_live_replicas:sum", ROLE, Count;
+    /// How many there should be: as many as a router declares, else as there were in an hour.
+    EXPECTED_REPLICAS = "role:sightline_expected_replicas:max", ROLE, Count;
+    /// Seconds left of planned work on a role of a host; none where nothing is planned.
+    MAINTENANCE = "node_role:sightline_maintenance_remaining_seconds:max", NODE_ROLE, Seconds;
     /// 1 for the role that sees what the client of a model sees.
     OBSERVER_ROLE = "model:sightline_observer:role", OBSERVER, Flag;
     /// Requests offered, refused ones included.
@@ -133,7 +158,8 @@ recorded! {
     TTFT_P99 = "model:sightline_ttft_seconds:p99_rate5m", MODEL, Seconds;
     /// 99th percentile of the gap between tokens.
     ITL_P99 = "model:sightline_inter_token_latency_seconds:p99_rate5m", MODEL, Seconds;
-    /// Share of requests that end in an error of ours (label `kind`: http_5xx).
+    /// Share of requests that end in an error of ours (label `kind`: http_5xx,
+    /// no_worker).
     ERROR_RATIO = "model_kind:sightline_request_errors:ratio_rate1m", KIND, Ratio;
     /// Their number.
     ERROR_COUNT = "model_kind:sightline_request_errors:increase5m", KIND, Requests;
@@ -149,4 +175,11 @@ recorded! {
     SLO_BAD_COUNT_H1 = "model:sightline_slo_bad:increase1h", SLO, Requests;
     /// The same in six hours.
     SLO_BAD_COUNT_H6 = "model:sightline_slo_bad:increase6h", SLO, Requests;
+}
+
+/// Keeps the series of the one role that sees what the client of a model sees: each role counts the
+/// same request, so they are never added up.
+pub fn observed(expr: impl Into<Expr>) -> Expr {
+    let on = ["cluster", "model_name", "engine_role"];
+    expr.into().joined(&on, OBSERVER_ROLE)
 }

@@ -36,6 +36,8 @@ pub enum Window {
 impl Window {
     /// One minute.
     pub const M1: Self = Self::Fixed(60);
+    /// Two minutes.
+    pub const M2: Self = Self::Fixed(120);
     /// Five minutes.
     pub const M5: Self = Self::Fixed(300);
     /// Ten minutes.

@@ -10,7 +10,7 @@ use metric_catalog::labels::{
     TpSize, TtftPhase, Version,
 };
 use metric_catalog::promql::{
-    Expr, Selection, Window, buckets, max, mean, quantile, rate, ratio, recorded, sum,
+    Expr, Selection, Window, bucket_rate, max, mean, observed, quantile, rate, ratio, recorded, sum,
 };
 use metric_catalog::{process, server, slo};
 
@@ -18,6 +18,8 @@ const NOW: Window = Window::Interval;
 
 /// Time to first token, gaps, whole requests.
 pub(super) fn latency() -> Section {
+    let distribution = sum(observed(bucket_rate(server::TIME_TO_FIRST_TOKEN, NOW)));
+    let distribution = distribution.group(vec!["le"]).in_unit(Unit::CountPerSecond);
     let phases = mean(server::TTFT_PHASE, NOW).by(TtftPhase::KEY);
     let first = line(
         9,
@@ -37,13 +39,14 @@ pub(super) fn latency() -> Section {
                      and short prompts, or those that waited and those that did not.",
                 )
                 .unit(Unit::Seconds)
-                .query(buckets(server::TIME_TO_FIRST_TOKEN, NOW).total(), "{{le}}")
+                .query(distribution, "{{le}}")
                 .into(),
             time_series("ttft-phases")
                 .title("TTFT by phase, mean")
                 .describe(
                     "Where the time to first token goes; the parts add up. Queue: waiting for a \
-                     place in the batch. Prefill: computing the prompt.",
+                     place in the batch. Prefill: computing the prompt. The others are those of a \
+                     prefill and a decode worker.",
                 )
                 .unit(Unit::Seconds)
                 .query(phases, "{{phase}}")
@@ -85,7 +88,7 @@ fn quantiles<L: LabelSet>(
 ) -> Panel {
     let mut draft = time_series(slug).title(title).describe(description).unit(Unit::Seconds);
     for (share, name) in [(0.5, "p50"), (0.95, "p95"), (0.99, "p99")] {
-        draft = draft.query(quantile(share, histogram, NOW).total(), name);
+        draft = draft.query(common::seen_quantile(share, histogram, NOW).total(), name);
     }
     if let Some(objective) = objective {
         draft = draft
@@ -97,6 +100,7 @@ fn quantiles<L: LabelSet>(
 
 fn inter_token_latency() -> Panel {
     let name = ModelName::KEY;
+    let gap = |share| common::seen_quantile(share, server::INTER_TOKEN_LATENCY, NOW).by(name);
     time_series("itl")
         .title("Inter-token latency")
         .describe(
@@ -104,8 +108,8 @@ fn inter_token_latency() -> Panel {
              mixed into decode: see *Batch* on the queue board. The line is the alert's.",
         )
         .unit(Unit::Seconds)
-        .query(quantile(0.5, server::INTER_TOKEN_LATENCY, NOW).by(name), "p50 {{model_name}}")
-        .query(quantile(0.99, server::INTER_TOKEN_LATENCY, NOW).by(name), "p99 {{model_name}}")
+        .query(gap(0.5), "p50 {{model_name}}")
+        .query(gap(0.99), "p99 {{model_name}}")
         .threshold(slo::ITL_P99_SECONDS, Color::Orange)
         .threshold_lines()
         .into()
@@ -113,10 +117,10 @@ fn inter_token_latency() -> Panel {
 
 /// Errors, refusals, aborts.
 pub(super) fn failures() -> Section {
-    let aborted = sum(rate(server::REQUESTS_ABORTED, NOW))
+    let aborted = common::seen(server::REQUESTS_ABORTED, NOW)
         .by((AbortStage::KEY, AbortInitiator::KEY, AbortReason::KEY))
         .above(0.0)
-        .or_on(&[], sum(rate(server::REQUESTS_ABORTED, NOW)).total().labelled("reason", "none"));
+        .or_on(&[], common::seen(server::REQUESTS_ABORTED, NOW).total().labelled("reason", "none"));
     let ratios = line(
         8,
         vec![
@@ -157,7 +161,7 @@ pub(super) fn failures() -> Section {
                 )
                 .unit(Unit::RequestsPerSecond)
                 .query(
-                    sum(rate(server::REQUESTS_REJECTED, NOW)).by(RejectReason::KEY),
+                    common::seen(server::REQUESTS_REJECTED, NOW).by(RejectReason::KEY),
                     "{{reason}}",
                 )
                 .stacked(Stack::Sum)

@@ -51,7 +51,7 @@ pub(super) fn labels_of(name: &str) -> Option<BTreeSet<String>> {
             },
         };
         let own = info.labels.iter().map(|label| label.name);
-        Some(set(&mut COMMON.into_iter().chain(own).chain(le)))
+        Some(set(&mut info.common_labels().iter().copied().chain(own).chain(le)))
     })
 }
 

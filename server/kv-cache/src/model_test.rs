@@ -2,6 +2,7 @@
 //! inside is consistent, and no page ever shows rows of other tokens.
 
 pub(crate) mod check;
+mod landed;
 mod naive;
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use types::{Bytes, PageId, Pages, PoolId, TokenId};
 use self::naive::{Naive, Shape, Table};
 use crate::PoolSpec;
 use crate::hash::{HashFn, page_hash};
-use crate::{CacheOptions, CachedPrefix, Evictions, Lookup, Namespace, PageTable, PoolSet};
+use crate::{CacheOptions, CachedPrefix, Evictions, Landed, Lookup, Namespace, PageTable, PoolSet};
 
 type Checked = Result<(), TestCaseError>;
 
@@ -24,7 +25,20 @@ enum Action {
         text: Text,
         attach: bool,
     },
-    /// It computes so many more tokens, which may be written behind its prompt.
+    /// A request comes whose rows are computed elsewhere, all but those of its last tokens.
+    Land {
+        salt: u8,
+        text: Text,
+        less: usize,
+        counts: bool,
+    },
+    /// Its table holds on to pages that are swapped, or lets go of them.
+    Hold {
+        pick: usize,
+        hold: bool,
+    },
+    /// It computes so many more tokens, which may be written behind its prompt. Where its rows come
+    /// from elsewhere, they have come.
     Compute {
         pick: usize,
         tokens: usize,
@@ -78,6 +92,9 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => (0..2_u8, text(), prop::bool::weighted(0.9))
             .prop_map(|(salt, text, attach)| Action::Open { salt, text, attach }),
+        3 => (0..2_u8, text(), prop_oneof![3 => Just(1), 1 => 0..9_usize], any::<bool>())
+            .prop_map(|(salt, text, less, counts)| Action::Land { salt, text, less, counts }),
+        1 => (pick.clone(), any::<bool>()).prop_map(|(pick, hold)| Action::Hold { pick, hold }),
         9 => (pick.clone(), 1..20_usize)
             .prop_map(|(pick, tokens)| Action::Compute { pick, tokens }),
         2 => (pick.clone(), any::<bool>())
@@ -117,6 +134,8 @@ struct World {
     set: PoolSet,
     naive: Naive,
     tables: Vec<(PageTable, Table)>,
+    /// Up to where rows will come, of each table that waits for them, by its id.
+    landing: HashMap<u64, usize>,
     /// By pool, page and place in the page.
     rows: HashMap<(u16, PageId, usize), Row>,
     next_id: u64,
@@ -135,7 +154,8 @@ impl World {
         specs.extend(shape.window.map(|(capacity, window)| spec("swa", capacity, Some(window))));
         let set = PoolSet::with_hash(specs, CacheOptions::device_only(true), hash);
         let naive = Naive::new(shape);
-        Self { set, naive, tables: Vec::new(), rows: HashMap::new(), next_id: 0 }
+        let (tables, landing, rows) = (Vec::new(), HashMap::new(), HashMap::new());
+        Self { set, naive, tables, landing, rows, next_id: 0 }
     }
 
     fn act(&mut self, action: &Action) -> Checked {
@@ -149,17 +169,38 @@ impl World {
                     self.attach(count, Lookup::First)?;
                 }
             }
-            Action::Compute { pick, tokens } if count > 0 => self.compute(pick % count, *tokens)?,
-            Action::Attach { pick, counts } if count > 0 => {
+            Action::Land { salt, text, less, counts } => {
+                let lookup = if *counts { Lookup::First } else { Lookup::Again };
+                self.land((*salt, text.tokens()), *less, lookup)?;
+            }
+            Action::Hold { pick, hold } if count > 0 => {
+                let (table, model) = &mut self.tables[pick % count];
+                table.hold_swapped(*hold);
+                if *hold {
+                    model.holds = true;
+                } else {
+                    self.naive.let_go_of_swapped(model);
+                }
+            }
+            Action::Compute { pick, tokens } if count > 0 => {
+                let at = pick % count;
+                match self.landing.remove(&self.tables[at].1.id) {
+                    Some(end) => self.arrive(at, end)?,
+                    None => self.compute(at, *tokens)?,
+                }
+            }
+            Action::Attach { pick, counts } if count > 0 && !self.lands(pick % count) => {
                 self.attach(pick % count, if *counts { Lookup::More } else { Lookup::Again })?;
             }
             Action::Clear { pick } if count > 0 => {
                 let (table, model) = &mut self.tables[pick % count];
+                self.landing.remove(&model.id);
                 table.clear();
                 self.naive.release(model);
             }
             Action::Close { pick } if count > 0 => {
                 let (table, mut model) = self.tables.swap_remove(pick % count);
+                self.landing.remove(&model.id);
                 drop(table);
                 self.naive.release(&mut model);
             }
@@ -173,7 +214,8 @@ impl World {
                 self.set.flush();
                 self.naive.flush();
             }
-            Action::Compute { .. }
+            Action::Hold { .. }
+            | Action::Compute { .. }
             | Action::Attach { .. }
             | Action::Clear { .. }
             | Action::Close { .. } => {}
@@ -192,6 +234,56 @@ impl World {
         prop_assert!(is_left, "a token is left to compute");
         prop_assert_eq!(found % self.naive.shape.page_tokens, 0);
         model.computed = model.computed.max(found);
+        Ok(())
+    }
+
+    /// Whether rows are still to come to a table.
+    fn lands(&self, at: usize) -> bool {
+        self.landing.contains_key(&self.tables[at].1.id)
+    }
+
+    fn land(&mut self, (salt, tokens): (u8, Vec<u32>), less: usize, lookup: Lookup) -> Checked {
+        let (mut table, mut model) = (self.set.table(), Table::new(self.next_id, salt, tokens));
+        self.next_id += 1;
+        let (ns, all) = (namespace(salt), ids(&model.tokens));
+        let computed = all.len().saturating_sub(less);
+        let counts = (lookup == Lookup::First, lookup != Lookup::Again);
+        match (
+            table.land(&ns, &all, computed, lookup),
+            self.naive.land(&mut model, computed, counts),
+        ) {
+            (Ok(landed), Ok(expected)) => {
+                prop_assert_eq!(landed, Landed { prefix_tokens: expected, host_tokens: 0 });
+                prop_assert!(expected <= computed);
+                prop_assert_eq!(table.tokens(), computed);
+                model.computed = expected;
+                self.landing.insert(model.id, computed);
+            }
+            (Err(no_room), Err(pool)) => {
+                prop_assert_eq!(usize::from(no_room.pool.0), pool);
+                prop_assert_eq!(table.tokens(), 0);
+            }
+            (found, expected) => prop_assert!(false, "{found:?} instead of {expected:?}"),
+        }
+        // Where there was no room the table may still compute.
+        self.tables.push((table, model));
+        Ok(())
+    }
+
+    /// The rows of a landed table have come.
+    fn arrive(&mut self, at: usize, end: usize) -> Checked {
+        let (table, model) = &mut self.tables[at];
+        let wire = table.wire_pages(model.computed, 0, end, true);
+        for (pool, index, page) in wire {
+            let tokens = self.set.specs()[usize::from(pool.0)].page_tokens;
+            for place in (index * tokens..end.min((index + 1) * tokens)).rev() {
+                let row = (model.namespace, model.tokens[..=place].to_vec());
+                self.rows.insert((pool.0, page, place % tokens), row);
+            }
+        }
+        model.computed = end;
+        table.publish(&namespace(model.namespace), &ids(&model.tokens), end);
+        self.naive.publish(model);
         Ok(())
     }
 
@@ -235,6 +327,11 @@ impl World {
                     let whole = (model.namespace, &model.tokens[..=place]);
                     prop_assert_eq!((row.0, &row.1[..]), whole, "page {} of {}", page, pool);
                 }
+            }
+            for (pool, page) in table.parts().1.swapped.iter().flatten() {
+                let (salt, row) = &self.rows[&(*pool as u16, *page, 0)];
+                let own = *salt == model.namespace && model.tokens.starts_with(row);
+                prop_assert!(own, "page {} of {} is written while it is held", page, pool);
             }
         }
         for (stats, counts) in self.set.stats().zip(&self.naive.counts) {

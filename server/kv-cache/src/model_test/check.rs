@@ -120,6 +120,10 @@ fn pages(state: &State, pool: usize, tables: &[&PageTable]) -> Checked {
             prop_assert!(!is_own || used.insert(*page), "page {} has two owners", page);
             prop_assert!(used.contains(page), "page {} is held and not published", page);
         }
+        for (_, page) in shared.swapped.iter().flatten().filter(|(of, _)| *of == pool) {
+            prop_assert!(used.insert(*page), "page {} was swapped and is in use", page);
+            active.insert(*page);
+        }
     }
     let pool = &state.pools[pool];
     if pool.is_full() {

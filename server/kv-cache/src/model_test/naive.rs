@@ -55,13 +55,28 @@ pub(super) struct Table {
     pub(super) first: usize,
     marks: [usize; 3],
     flushes: u64,
+    /// Whether it holds on to pages that were swapped, and how many it does in each pool.
+    pub(super) holds: bool,
+    swapped: [usize; 2],
 }
 
 impl Table {
     pub(super) fn new(id: u64, namespace: u8, tokens: Vec<u32>) -> Self {
         let (computed, covered, published, first) = (0, 0, 0, 0);
-        let (marks, flushes) = ([0; 3], 0);
-        Self { id, namespace, tokens, computed, covered, published, first, marks, flushes }
+        let (marks, flushes, holds, swapped) = ([0; 3], 0, false, [0; 2]);
+        Self {
+            id,
+            namespace,
+            tokens,
+            computed,
+            covered,
+            published,
+            first,
+            marks,
+            flushes,
+            holds,
+            swapped,
+        }
     }
 }
 
@@ -98,22 +113,29 @@ impl Naive {
         self.pages.get(prefix).is_some_and(|page| page.window.is_some())
     }
 
-    /// (usable, in the full pool) pages of the longest cached prefix.
-    fn longest(&self, flushes: u64, namespace: u8, tokens: &[u32]) -> (usize, usize) {
-        let limit = tokens.len().saturating_sub(1) / self.shape.page_tokens;
+    /// (usable, in the full pool) pages of the longest cached prefix of so many tokens, all but
+    /// the last one at most. Window pages before `kept` are not asked for.
+    fn longest(
+        &self,
+        (flushes, namespace): (u64, u8),
+        tokens: &[u32],
+        at_most: usize,
+        kept: usize,
+    ) -> (usize, usize) {
+        let limit = tokens.len().saturating_sub(1).min(at_most) / self.shape.page_tokens;
         let prefix = |pages| self.prefix(flushes, namespace, tokens, pages);
         let full = (1..=limit).take_while(|pages| self.pages.contains_key(&prefix(*pages))).count();
         let usable = |end: &usize| {
-            let needed = self.window_pages().min(*end);
+            let first = kept.max(*end - self.window_pages().min(*end));
             self.shape.window.is_none()
-                || (end - needed + 1..=*end).all(|pages| self.has_window(&prefix(pages)))
+                || (first + 1..=*end).all(|pages| self.has_window(&prefix(pages)))
         };
         ((1..=full).rev().find(usable).unwrap_or(0), full)
     }
 
     /// Tokens that would hit now, and pages of them that somebody holds.
     pub(super) fn peek(&self, namespace: u8, tokens: &[u32]) -> (usize, usize) {
-        let (pages, _) = self.longest(self.flushes, namespace, tokens);
+        let (pages, _) = self.longest((self.flushes, namespace), tokens, usize::MAX, 0);
         let held = |end: &usize| {
             let prefix = self.prefix(self.flushes, namespace, tokens, *end);
             !self.pages[&prefix].full.holders.is_empty()
@@ -129,16 +151,67 @@ impl Naive {
         if table.published == 0 {
             table.flushes = self.flushes;
         }
-        let (pages, full) = self.longest(table.flushes, table.namespace, &table.tokens);
+        let of = (table.flushes, table.namespace);
+        let (pages, full) = self.longest(of, &table.tokens, usize::MAX, 0);
         if table.published == 0 {
-            let branch = if full > pages { full } else { 0 };
-            let (last, again) = (table.tokens.len(), table.tokens.len().saturating_sub(1));
-            let page = self.shape.page_tokens;
-            table.marks = [last / page, again / page, branch];
+            self.mark(table, pages, full);
         }
-        if pages <= table.published {
-            return table.published * self.shape.page_tokens;
+        if pages > table.published {
+            self.take(table, pages, 0, counts.1);
         }
+        table.published * self.shape.page_tokens
+    }
+
+    fn mark(&self, table: &mut Table, pages: usize, full: usize) {
+        let branch = if full > pages { full } else { 0 };
+        let (last, again) = (table.tokens.len(), table.tokens.len().saturating_sub(1));
+        let page = self.shape.page_tokens;
+        table.marks = [last / page, again / page, branch];
+    }
+
+    /// The pages of an empty table for `computed` tokens that come from elsewhere. Returns the
+    /// tokens that are cached, or the pool that is short.
+    pub(super) fn land(
+        &mut self,
+        table: &mut Table,
+        computed: usize,
+        counts: (bool, bool),
+    ) -> Result<usize, usize> {
+        let kept = self.first_kept(computed);
+        let of = (self.flushes, table.namespace);
+        let (pages, full) = self.longest(of, &table.tokens, computed, kept);
+        let page = |end: usize| &self.pages[&self.prefix(of.0, of.1, &table.tokens, end)];
+        let end = computed.div_ceil(self.shape.page_tokens);
+        let held = (1..=pages).filter(|end| !page(*end).full.holders.is_empty()).count();
+        if self.counts[0].active + end - held > self.shape.full {
+            return Err(0);
+        }
+        if let Some((capacity, _)) = self.shape.window {
+            let first = kept.max(pages - self.window_pages().min(pages));
+            let window = |end: &usize| page(*end).window.as_ref().expect("usable");
+            let held = (first + 1..=pages).filter(|end| !window(end).holders.is_empty()).count();
+            if self.counts[1].active + end - first - held > capacity {
+                return Err(1);
+            }
+        }
+        if counts.0 {
+            self.queries += table.tokens.len() as u64;
+        }
+        table.flushes = self.flushes;
+        self.mark(table, pages, full);
+        if pages > 0 {
+            self.take(table, pages, kept, counts.1);
+        }
+        table.first = table.first.max(kept);
+        let more = [end - table.covered, end - table.covered.max(table.first)];
+        self.take_room(more);
+        table.covered = end;
+        Ok(pages * self.shape.page_tokens)
+    }
+
+    /// Takes the pages of a cached prefix that the table has not got, of the window none before
+    /// `kept`.
+    fn take(&mut self, table: &mut Table, pages: usize, kept: usize, counts: bool) {
         // Its own pages behind the published ones are free again.
         self.counts[0].active -= table.covered - table.published;
         for end in table.published + 1..=pages {
@@ -147,7 +220,7 @@ impl Naive {
         let mut hits = [pages - table.published, 0];
         if self.shape.window.is_some() {
             self.counts[1].active -= table.covered - table.first.max(table.published);
-            let first = table.first.max(pages - self.window_pages().min(pages));
+            let first = table.first.max(pages - self.window_pages().min(pages)).max(kept);
             for end in table.first + 1..=first.min(table.published) {
                 self.let_go_of_window(table, end, Self::marked(table, end, self.window_pages()));
             }
@@ -157,12 +230,11 @@ impl Naive {
             }
             table.first = first;
         }
-        if counts.1 {
+        if counts {
             self.counts[0].hits += hits[0] as u64;
             self.counts[1].hits += hits[1] as u64;
         }
         (table.published, table.covered) = (pages, pages);
-        pages * self.shape.page_tokens
     }
 
     /// The pool that is short, if one is.
@@ -176,15 +248,21 @@ impl Naive {
                 return Err(pool);
             }
         }
-        for (pool, capacity) in capacities.into_iter().enumerate() {
+        self.take_room([more; 2]);
+        table.covered = pages;
+        Ok(())
+    }
+
+    /// So many pages of each pool become active, others go for them.
+    fn take_room(&mut self, more: [usize; 2]) {
+        let capacities = [Some(self.shape.full), self.shape.window.map(|(pages, _)| pages)];
+        for (pool, (capacity, more)) in capacities.into_iter().zip(more).enumerate() {
             let Some(capacity) = capacity else { continue };
             while self.counts[pool].active + self.counts[pool].cached + more > capacity {
                 if pool == 0 { self.evict_full() } else { self.evict_window() }
             }
             self.counts[pool].active += more;
         }
-        table.covered = pages;
-        Ok(())
     }
 
     pub(super) fn publish(&mut self, table: &mut Table) {
@@ -196,15 +274,23 @@ impl Naive {
             let key = self.key(table, end);
             let known = self.pages.contains_key(&key);
             if known {
-                // The same page twice: one is free again.
-                self.counts[0].active -= 1;
+                // The same page twice: one is free again, or kept apart.
+                if table.holds {
+                    table.swapped[0] += 1;
+                } else {
+                    self.counts[0].active -= 1;
+                }
                 self.hold_full(table, end);
             } else {
                 self.pages.entry(key.clone()).or_default().full.holders.insert(table.id);
             }
             if self.shape.window.is_some() && end > table.first {
                 if self.has_window(&key) {
-                    self.counts[1].active -= 1;
+                    if table.holds {
+                        table.swapped[1] += 1;
+                    } else {
+                        self.counts[1].active -= 1;
+                    }
                     self.hold_window(table, end);
                 } else {
                     let part = Part { holders: [table.id].into(), ..Part::default() };
@@ -216,12 +302,25 @@ impl Naive {
         self.slide(table);
     }
 
+    /// The first page that a table with so many tokens keeps in the window pool.
+    fn first_kept(&self, computed: usize) -> usize {
+        let last = computed.saturating_sub(1) / self.shape.page_tokens;
+        last.saturating_sub(self.window_pages())
+    }
+
+    /// Pages that were swapped are free.
+    pub(super) fn let_go_of_swapped(&mut self, table: &mut Table) {
+        for (counts, swapped) in self.counts.iter_mut().zip(&mut table.swapped) {
+            counts.active -= std::mem::take(swapped);
+        }
+        table.holds = false;
+    }
+
     fn slide(&mut self, table: &mut Table) {
         if self.shape.window.is_none() {
             return;
         }
-        let last = table.computed.saturating_sub(1) / self.shape.page_tokens;
-        let first = last.saturating_sub(self.window_pages());
+        let first = self.first_kept(table.computed);
         for end in table.first + 1..=first {
             if end <= table.published {
                 self.let_go_of_window(table, end, Self::marked(table, end, self.window_pages()));
@@ -238,6 +337,7 @@ impl Naive {
     }
 
     pub(super) fn release(&mut self, table: &mut Table) {
+        self.let_go_of_swapped(table);
         self.counts[0].active -= table.covered - table.published;
         if self.shape.window.is_some() {
             self.counts[1].active -= table.covered - table.published.max(table.first);

@@ -101,6 +101,9 @@ fn device(state: &State, index: usize, tables: &[&PageTable]) -> Checked {
                 prop_assert!(own.insert(*page), "page {} has two owners", page);
             }
         }
+        for (_, page) in shared.swapped.iter().flatten().filter(|(of, _)| *of == index) {
+            prop_assert!(own.insert(*page), "page {} was swapped and is in use", page);
+        }
     }
     for order in tier(state).pending.iter().filter(|order| !order.is_urgent) {
         let pages = order.pages.iter().filter(|(pool, _, _)| usize::from(pool.0) == index);

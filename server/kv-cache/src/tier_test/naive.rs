@@ -24,6 +24,19 @@ impl Part {
     }
 }
 
+/// What somebody wants of a prefix.
+pub(super) struct Ask {
+    /// Tokens of it at most.
+    pub(super) at_most: usize,
+    /// In window pools, nothing before this page.
+    pub(super) kept: usize,
+}
+
+impl Ask {
+    /// All that is usable.
+    pub(super) const ALL: Self = Self { at_most: usize::MAX, kept: 0 };
+}
+
 /// Every page that can be found, by salt and tokens up to its end.
 pub(super) struct Flat {
     pages: BTreeMap<(u8, Vec<u32>), Vec<Part>>,
@@ -84,17 +97,49 @@ impl Flat {
         self.pages.get(&key).map_or(Part::default(), |parts| parts[pool])
     }
 
-    /// The longest usable prefix over the device, or over both tiers.
-    fn longest(&self, salt: u8, tokens: &[u32], over_host: bool) -> usize {
-        let limit = tokens.len().saturating_sub(1) / PAGE;
+    /// The longest usable prefix over the device, or over both tiers, for `ask`.
+    fn longest(&self, salt: u8, tokens: &[u32], ask: &Ask, over_host: bool) -> usize {
+        let limit = tokens.len().saturating_sub(1).min(ask.at_most) / PAGE;
         let there = |page, pool| self.part(salt, tokens, page, pool).is_there(over_host);
         let fits = |end: &usize| {
-            self.windows.iter().enumerate().all(|(pool, window)| {
-                let first = window.map_or(0, |window| end.saturating_sub(window));
+            (0..self.windows.len()).all(|pool| {
+                let first = self.first(*end, pool, ask);
                 (first..*end).all(|page| there(page, pool))
             })
         };
         (1..=limit).rev().find(fits).unwrap_or(0)
+    }
+
+    /// The first page that whoever goes on behind `end` pages takes in a pool.
+    fn first(&self, end: usize, pool: usize, ask: &Ask) -> usize {
+        let window = self.windows[pool].map(|window| end.saturating_sub(window));
+        window.map_or(0, |first| first.max(ask.kept))
+    }
+
+    /// Pages of a prefix that a pool would have to load, and those that are there and nobody holds.
+    fn cost(&self, (salt, tokens): (u8, &[u32]), end: usize, pool: usize, ask: &Ask) -> [usize; 2] {
+        let first = self.first(end, pool, ask);
+        let parts = (first..end).map(|page| self.part(salt, tokens, page, pool));
+        let (loads, there): (Vec<_>, Vec<_>) = parts.partition(|part| part.device.is_none());
+        [loads.len(), there.iter().filter(|part| !part.is_held).count()]
+    }
+
+    /// Whether so many pages of a prefix, and what comes behind them up to `pages` pages, find room;
+    /// if not, in which pool.
+    pub(super) fn room_for(
+        &self,
+        set: &PoolSet,
+        of: (u8, &[u32]),
+        (found, pages): (usize, usize),
+        ask: &Ask,
+    ) -> Result<(), usize> {
+        let fits = |pool: &usize| {
+            let first = if self.windows[*pool].is_some() { ask.kept } else { 0 };
+            let [loads, unheld] = self.cost(of, found, *pool, ask);
+            let more = pages.saturating_sub(found.max(first));
+            set.available(PoolId(*pool as u16)) >= loads + unheld + more
+        };
+        (0..self.windows.len()).find(|pool| !fits(pool)).map_or(Ok(()), Err)
     }
 
     /// Pages that would hit, and of these the ones that the device alone would not give.
@@ -104,22 +149,13 @@ impl Flat {
         salt: u8,
         tokens: &[u32],
         threshold: usize,
+        ask: &Ask,
     ) -> (usize, usize) {
-        let device = self.longest(salt, tokens, false);
-        let both = self.longest(salt, tokens, true);
-        let room = |(pool, window): (usize, &Option<usize>)| {
-            let first = window.map_or(0, |window| both.saturating_sub(window));
-            let parts = (first..both).map(|page| self.part(salt, tokens, page, pool));
-            let (loads, there): (Vec<_>, Vec<_>) = parts.partition(|part| part.device.is_none());
-            let unheld = there.iter().filter(|part| !part.is_held).count();
-            set.available(PoolId(pool as u16)) >= loads.len() + unheld
-        };
+        let device = self.longest(salt, tokens, ask, false);
+        let both = self.longest(salt, tokens, ask, true);
+        let room = self.room_for(set, (salt, tokens), (both, 0), ask).is_ok();
         let worth = (both - device) * PAGE >= threshold;
-        if both > device && worth && self.windows.iter().enumerate().all(room) {
-            (both, both - device)
-        } else {
-            (device, 0)
-        }
+        if both > device && worth && room { (both, both - device) } else { (device, 0) }
     }
 
     /// What can be found on the host holds its rows, in no two places.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use types::{Bytes, PageId, Pages, PoolId, Time, TokenId};
 
 use super::check::consistent;
-use super::naive::Flat;
+use super::naive::{Ask, Flat};
 use crate::hash::HashFn;
 use crate::{
     CacheOptions, CopyEnd, CopyOrder, Direction, HostReservation, HostTier, Lookup, Namespace,
@@ -69,6 +69,8 @@ pub(super) struct Request {
     pub(super) salt: u8,
     pub(super) tokens: Vec<u32>,
     pub(super) computed: usize,
+    /// Up to where rows will come from elsewhere.
+    pub(super) landing: Option<usize>,
 }
 
 pub(super) struct World {
@@ -79,12 +81,12 @@ pub(super) struct World {
     pub(super) reserved: Vec<(u8, Vec<u32>, HostReservation)>,
     /// How the next copy ends that cannot wait.
     pub(super) urgent: CopyEnd,
-    device: HashMap<At, Rows>,
+    pub(super) device: HashMap<At, Rows>,
     host: HashMap<At, Rows>,
-    threshold: usize,
+    pub(super) threshold: usize,
     /// Pages by pool: taken by tables, and loaded.
-    hits: Vec<[u64; 2]>,
-    now: u64,
+    pub(super) hits: Vec<[u64; 2]>,
+    pub(super) now: u64,
     pub(super) seen: Seen,
 }
 
@@ -98,6 +100,21 @@ pub(super) struct Seen {
     pub(super) entered: usize,
     /// Reservations for pages that lack a window alone.
     pub(super) window_alone: usize,
+    /// Tables that landed, those that loaded for it, and those that took a prefix whose windows had
+    /// gone.
+    pub(super) landed: usize,
+    pub(super) landed_loads: usize,
+    pub(super) landed_holes: usize,
+    /// Tables that found no room to land, and those that were given up before their rows came.
+    pub(super) no_room: usize,
+    pub(super) given_up: usize,
+}
+
+/// Whether a copy of a page of the device runs.
+pub(super) fn is_busy(running: &VecDeque<CopyOrder>, place: At) -> bool {
+    let is_of =
+        |order: &CopyOrder| order.pages.iter().any(|(pool, device, _)| (pool.0, *device) == place);
+    running.iter().any(is_of)
 }
 
 pub(super) fn namespace(salt: u8) -> Namespace {
@@ -131,19 +148,20 @@ impl World {
     pub(super) fn open(&mut self, salt: u8, tokens: Vec<u32>) -> Checked {
         self.now += 1;
         self.set.set_now(Time(self.now));
-        self.requests.push(Request { table: self.set.table(), salt, tokens, computed: 0 });
+        let table = self.set.table();
+        self.requests.push(Request { table, salt, tokens, computed: 0, landing: None });
         self.attach(self.requests.len() - 1, Lookup::First)
     }
 
     pub(super) fn attach(&mut self, at: usize, lookup: Lookup) -> Checked {
         let pools = self.set.specs().len() as u16;
-        let Request { table, salt, tokens, computed } = &mut self.requests[at];
+        let Request { table, salt, tokens, computed, .. } = &mut self.requests[at];
         let (ns, all) = (namespace(*salt), ids(tokens));
         let held: Vec<_> = (0..pools).map(|pool| table.pages(PoolId(pool)).0).collect();
         let published = table.parts().1.published;
         let fresh = table.tokens() == 0;
         let told = self.set.cached_prefix(&ns, &all);
-        let naive = Flat::of(&self.set).find(&self.set, *salt, tokens, self.threshold);
+        let naive = Flat::of(&self.set).find(&self.set, *salt, tokens, self.threshold, &Ask::ALL);
         prop_assert_eq!((told.tokens / PAGE, told.host_tokens / PAGE), naive);
         let found = table.attach_prefix(&ns, &all, lookup);
         if fresh {
@@ -167,7 +185,7 @@ impl World {
         self.check_hits()
     }
 
-    fn check_hits(&self) -> Checked {
+    pub(super) fn check_hits(&self) -> Checked {
         let host = self.set.host_stats().expect("there is a tier");
         for ((device, host), hits) in self.set.stats().zip(host).zip(&self.hits) {
             prop_assert_eq!(device.hit_pages + host.hit_pages, hits[0]);
@@ -188,15 +206,12 @@ impl World {
         if grown.is_err() {
             return Ok(());
         }
-        let Request { table, salt, tokens, computed } = &mut self.requests[at];
+        let Request { table, salt, tokens, computed, .. } = &mut self.requests[at];
         for pool in 0..self.set.specs().len() as u16 {
             let (first, pages) = table.pages(PoolId(pool));
             for page in (*computed / PAGE).max(first)..end.div_ceil(PAGE) {
                 let place = (pool, pages[page - first]);
-                let busy = self.running.iter().any(|order| {
-                    order.pages.iter().any(|(pool, device, _)| (pool.0, *device) == place)
-                });
-                prop_assert!(!busy, "a page that is being copied is written");
+                prop_assert!(!is_busy(&self.running, place), "it is being copied");
                 let rows = tokens[..end.min((page + 1) * PAGE)].to_vec();
                 self.device.insert(place, (*salt, rows));
             }

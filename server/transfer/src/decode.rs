@@ -189,17 +189,36 @@ impl DecodeEnd {
                 let skip_tokens = skip_tokens as u64;
                 self.control(key.peer, Message::Land { room: key.room, skip_tokens });
             }
-            Phase::Offered | Phase::Landed => panic!("landed while {}", room.phase.name()),
+            Phase::Offered | Phase::Landed | Phase::Done => {
+                panic!("landed while {}", room.phase.name())
+            }
         }
     }
 
-    /// The engine gives it up, or lets go of it: see [`Landing::abandon`](crate::Landing::abandon).
-    /// Unknown rooms are those that succeeded.
+    /// The engine gives it up: see [`Landing::abandon`](crate::Landing::abandon). Once per room.
     pub fn abandon(&mut self, now: Time, key: RoomKey, why: Failure) {
         let Some(room) = self.rooms.get_mut(&key) else { return };
         room.owned = false;
+        if room.phase == Phase::Done {
+            // The engine has not heard yet that it succeeded.
+            let request = room.request;
+            self.news(request, News::Settled);
+            self.rooms.remove(&key);
+            return;
+        }
         self.fail(now, key, why, By::Engine);
         self.settle(key);
+    }
+
+    /// The engine lets go of it without a word. Before its end that gives it up.
+    pub fn release(&mut self, now: Time, key: RoomKey) {
+        match self.rooms.get(&key).map(|room| room.phase) {
+            Some(Phase::Done) => drop(self.rooms.remove(&key)),
+            Some(Phase::Offered | Phase::Accepted | Phase::Landed | Phase::Failed(_)) => {
+                self.abandon(now, key, Failure::LocalAbort);
+            }
+            None => {}
+        }
     }
 
     /// A header came. `None`: read the payload away, it is for nobody.
@@ -219,7 +238,7 @@ impl DecodeEnd {
         let state = room.phase.name();
         let claim = match (&mut room.target, room.phase) {
             (Some(target), Phase::Landed) => target.claim(key, header),
-            (_, Phase::Failed(_)) => Ok(Claim::Known),
+            (_, Phase::Done | Phase::Failed(_)) => Ok(Claim::Known),
             (_, Phase::Offered | Phase::Accepted | Phase::Landed) => {
                 Err(Violation::Early { what: "a frame", state })
             }
@@ -329,9 +348,12 @@ impl DecodeEnd {
             self.violated(now, key, Violation::Unequal { what, value, expected });
             return;
         }
-        let request = room.request;
+        let (request, owned) = (room.request, room.owned);
         self.count(now, key, Ok(()));
-        self.remove(key);
+        self.close(key, Phase::Done);
+        if !owned {
+            self.rooms.remove(&key);
+        }
         self.control(key.peer, Message::Received { room: key.room });
         self.news(request, News::Arrived(times));
     }
@@ -340,14 +362,12 @@ impl DecodeEnd {
     fn fail(&mut self, now: Time, key: RoomKey, failure: Failure, by: By) {
         let Some(room) = self.rooms.get_mut(&key) else { return };
         let before = room.phase;
-        if matches!(before, Phase::Failed(_)) {
+        if matches!(before, Phase::Done | Phase::Failed(_)) {
             return;
         }
-        self.count(now, key, Err(failure));
-        let room = self.rooms.get_mut(&key).expect("counting removes nothing");
-        room.phase = Phase::Failed(failure);
         let request = room.request;
-        self.timers.disarm(key);
+        self.count(now, key, Err(failure));
+        self.close(key, Phase::Failed(failure));
         if by != By::Peer {
             self.control(key.peer, Message::Abort { room: key.room, failure });
         }
@@ -371,7 +391,7 @@ impl DecodeEnd {
             self.news(request, News::Settled);
         }
         if !owned {
-            self.remove(key);
+            self.rooms.remove(&key);
         }
     }
 
@@ -382,9 +402,12 @@ impl DecodeEnd {
         self.settle(key);
     }
 
-    fn remove(&mut self, key: RoomKey) {
+    /// A room is over: it makes place for another one.
+    fn close(&mut self, key: RoomKey, phase: Phase) {
         self.timers.disarm(key);
-        if self.rooms.remove(&key).is_some()
+        let Some(room) = self.rooms.get_mut(&key) else { return };
+        room.phase = phase;
+        if std::mem::take(&mut room.open)
             && let Some(peer) = self.peers.get_mut(&key.peer)
         {
             peer.rooms -= 1;

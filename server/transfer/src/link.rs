@@ -12,8 +12,9 @@ use crate::message::{CachedTokens, Offer, Rejected, RemoteTimes};
 use crate::observe::LinkSnapshot;
 use crate::room::{PeerName, Room};
 
-/// What a link tells the engine, by request. Each comes at most once but for `Passed`; `Arrived`,
-/// `Delivered` and `Failed` exclude each other.
+/// What a link tells the engine, by request. Each comes at most once but for `Passed`, and but for
+/// a failure that is told again (see [`News::Failed`]); `Arrived`, `Delivered` and `Failed` exclude
+/// each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
     /// Decode: the peer computes the first chunk.
@@ -38,8 +39,8 @@ pub enum News {
     /// A failure before [`Landing::land`] is told once more when that is called, `Settled` too: the
     /// request may not have been known before.
     Failed(Failure),
-    /// Either side, after `Failed` or an `abandon`: nobody reads or writes the pages any more. Also
-    /// where no page was named yet.
+    /// Either side, after `Failed` or an `abandon` (once for both): nobody reads or writes the pages
+    /// any more. Also where no page was named yet.
     Settled,
 }
 
@@ -55,15 +56,16 @@ pub struct LandPages {
 }
 
 /// Decode: one accepted transfer in the hands of the engine. Its methods do not block and call
-/// nobody back. Dropping it before the end is `abandon(LocalAbort)`.
+/// nobody back. Dropping it before the end is `abandon(LocalAbort)`;
+/// drop it after the end.
 pub trait Landing: Send {
     /// The rows of the first `tokens` tokens but for the first `skip_tokens` ones (whole pages)
     /// are to come into these pages. Called at most once. From here to `Arrived` or `Settled` the
     /// pages belong to the link.
     fn land(&mut self, tokens: usize, skip_tokens: usize, pages: Vec<LandPages>);
 
-    /// The request is over; `Settled` follows. After `Arrived` it does nothing, and no `Settled`
-    /// follows.
+    /// The request is over; `Settled` follows, also where `Arrived` or `Failed` is on its way to
+    /// the engine already.
     fn abandon(&mut self, why: Failure);
 }
 
@@ -85,15 +87,16 @@ pub struct Chunk {
 }
 
 /// Prefill: one accepted transfer in the hands of the engine. Its methods do not block and call
-/// nobody back. Dropping it before the end is `abandon(LocalAbort)`.
+/// nobody back. Dropping it before the end is `abandon(LocalAbort)`;
+/// drop it after the end.
 pub trait Sending: Send {
     /// Sends pages; called in the order of the sequence, not before [`News::Wanted`]. The first
     /// call says that the prefill has started, so it comes with the first chunk that runs, even
     /// where no page is whole yet. From here to `Delivered` or `Settled` the pages stay.
     fn chunk(&mut self, chunk: Chunk);
 
-    /// The request is over; `Settled` follows. After `Delivered` it does nothing, and no `Settled`
-    /// follows.
+    /// The request is over; `Settled` follows, also where `Delivered` or `Failed` is on its way to
+    /// the engine already.
     fn abandon(&mut self, why: Failure);
 }
 

@@ -175,7 +175,10 @@ impl Landing for PortLanding {
 
 impl Drop for PortLanding {
     fn drop(&mut self) {
-        self.abandon(Failure::LocalAbort);
+        if !self.over {
+            self.port.with(|end, now| end.release(now, self.key));
+            (self.port.around.wake)();
+        }
     }
 }
 
@@ -273,6 +276,9 @@ impl Sending for PortSending {
 
 impl Drop for PortSending {
     fn drop(&mut self) {
-        self.abandon(Failure::LocalAbort);
+        if !self.over {
+            self.port.with(|end, now| end.release(now, self.key));
+            (self.port.around.wake)();
+        }
     }
 }

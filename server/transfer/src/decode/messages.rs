@@ -71,7 +71,8 @@ impl DecodeEnd {
                 self.answered(key, Ok(drain));
             }
             Answer::Rejected(rejected) => {
-                self.remove(key);
+                self.close(key, Phase::Done);
+                self.rooms.remove(&key);
                 self.answered(key, Err(NotOffered::Rejected(rejected)));
             }
         }
@@ -93,7 +94,7 @@ impl DecodeEnd {
                 self.arm(key);
                 self.news(request, News::Started);
             }
-            Phase::Landed | Phase::Failed(_) => self.board.stray(),
+            Phase::Landed | Phase::Done | Phase::Failed(_) => self.board.stray(),
             Phase::Offered | Phase::Accepted => self.early(now, key, "started"),
         }
     }
@@ -120,7 +121,7 @@ impl DecodeEnd {
                 let (what, value, expected) = ("number of frames", frames.into(), before.into());
                 self.violated(now, key, Violation::Unequal { what, value, expected });
             }
-            (Phase::Landed | Phase::Failed(_), _) => self.board.stray(),
+            (Phase::Landed | Phase::Done | Phase::Failed(_), _) => self.board.stray(),
             (Phase::Offered | Phase::Accepted, _) => self.early(now, key, "sent"),
         }
     }

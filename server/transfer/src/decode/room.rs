@@ -9,7 +9,7 @@ use crate::message::RemoteTimes;
 use crate::observe::{Side, Stage, TransferEnd};
 use crate::room::PeerName;
 
-/// How far it is. Success is not in here: such a room is forgotten at once.
+/// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The peer has not answered.
@@ -18,6 +18,8 @@ pub(super) enum Phase {
     Accepted,
     /// The pages are reserved and the peer knows.
     Landed,
+    /// Everything is there; the engine has not let go of its end yet.
+    Done,
     /// It is over. Pages may still be written to.
     Failed(Failure),
 }
@@ -28,7 +30,7 @@ impl Phase {
             Self::Offered => "offered",
             Self::Accepted => "accepted",
             Self::Landed => "landed",
-            Self::Failed(_) => "over",
+            Self::Done | Self::Failed(_) => "over",
         }
     }
 }
@@ -55,6 +57,8 @@ pub(super) struct RecvRoom {
     pub(super) stopped: bool,
     /// The engine has it in its hands.
     pub(super) owned: bool,
+    /// It counts among the open rooms of its peer.
+    pub(super) open: bool,
     /// Nobody touches the pages any more, and the engine was told.
     pub(super) settled: bool,
 }
@@ -76,6 +80,7 @@ impl RecvRoom {
             writers: 0,
             stopped: false,
             owned: false,
+            open: true,
             settled: false,
         }
     }
@@ -85,6 +90,7 @@ impl RecvRoom {
             (Phase::Offered | Phase::Accepted, _) => TransferState::Bootstrapping,
             (Phase::Landed, None) => TransferState::WaitingForInput,
             (Phase::Landed, Some(_)) => TransferState::Transferring,
+            (Phase::Done, _) => TransferState::Success,
             (Phase::Failed(failure), _) => TransferState::Failed(failure),
         }
     }
@@ -94,7 +100,7 @@ impl RecvRoom {
         match self.phase {
             Phase::Offered => Some((self.offered + limits.answer, Failure::BootstrapTimeout)),
             // The peer has a time limit for this, and tells.
-            Phase::Accepted | Phase::Failed(_) => None,
+            Phase::Accepted | Phase::Done | Phase::Failed(_) => None,
             Phase::Landed => {
                 // Before that the peer's queue takes its time, which is admission's to judge.
                 let since = self.started?.max(self.last.unwrap_or_default());

@@ -163,7 +163,7 @@ impl PrefillEnd {
                 let end = room.end(now, Ok(()));
                 room.phase = Phase::Over(Ok(()));
                 room.again.clear();
-                self.timers.disarm(key);
+                self.close(key);
                 self.count(Count::End(end));
                 self.settle(key);
             }

@@ -71,6 +71,10 @@ pub(super) struct SendRoom {
     pub(super) let_go: Option<Failure>,
     /// The engine was told that nobody reads the pages any more.
     pub(super) settled: bool,
+    /// The engine has it in its hands.
+    pub(super) owned: bool,
+    /// It counts among the open rooms of its peer.
+    pub(super) open: bool,
 }
 
 impl SendRoom {
@@ -95,6 +99,8 @@ impl SendRoom {
             cached: CachedTokens::default(),
             let_go: None,
             settled: false,
+            owned: true,
+            open: true,
         }
     }
 

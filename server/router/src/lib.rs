@@ -1,8 +1,9 @@
-//! The core of the router: which worker is asked, which is well, what is tried again.
+//! The router: which worker is asked, which is well, what is tried again.
 //!
-//! Synchronous and pure: it takes `now`, does no IO, reads no clock, logs nothing, records no
-//! metric. It owns what it is told: lists of workers, polls, how requests ended. Its memory is
-//! bounded whatever clients send, and nothing of a prompt is kept but hashes.
+//! All modules but [`serve`] are the core. It is synchronous and pure: it takes `now`, does no IO,
+//! reads no clock, logs nothing, records no metric. It owns what it is told: lists of workers,
+//! polls, how requests ended. Its memory is bounded whatever clients send, and nothing of a prompt
+//! is kept but hashes.
 #![forbid(unsafe_code)]
 
 mod breaker;
@@ -20,6 +21,7 @@ mod ratio;
 mod registry;
 mod request;
 mod route;
+pub mod serve;
 mod set;
 mod worker;
 

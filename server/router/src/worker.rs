@@ -103,6 +103,16 @@ impl Source {
     /// Every source, in declaration order.
     pub const ALL: [Self; 3] = [Self::Flags, Self::File, Self::Dns];
 
+    /// The name in logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Flags => "flags",
+            Self::File => "file",
+            Self::Dns => "dns",
+        }
+    }
+
     /// True where a list is what ought to be there, false where it is what is there.
     #[must_use]
     pub const fn declares(self) -> bool {

@@ -8,6 +8,8 @@
 mod arch;
 mod config;
 mod fake;
+#[cfg(test)]
+mod link_test;
 mod load;
 mod ranks;
 mod runner;

@@ -47,6 +47,8 @@ pub use worker::{
 #[cfg(test)]
 mod balance_test;
 #[cfg(test)]
+mod door_test;
+#[cfg(test)]
 mod model_test;
 #[cfg(test)]
 mod scenario_test;

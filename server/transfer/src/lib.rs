@@ -22,6 +22,8 @@ mod prefill;
 mod room;
 mod shape;
 mod snapshot;
+#[cfg(feature = "tcp")]
+pub mod tcp;
 
 pub use codec::{
     BodyError, DecodeError, Decoder, Encoder, Item, MESSAGE_HEADER_BYTES, payload_checksum,

@@ -113,6 +113,33 @@ impl DecodePort {
         }
     }
 
+    /// As [`Backend::offer`]; says under which room, where it came to one, so that the offer can be
+    /// [abandoned](DecodeEnd::abandon) before it is answered.
+    pub fn ask(
+        &self,
+        peer: &PeerName,
+        request: RequestId,
+        prompt: Prompt,
+        answered: Answered,
+    ) -> Option<RoomKey> {
+        let mut inner = lock(&self.inner);
+        let now = (self.around.now)();
+        let key = match inner.end.offer(now, peer, request, prompt) {
+            Ok(key) => {
+                inner.asked.insert(key, answered);
+                drop(inner);
+                Some(key)
+            }
+            Err(error) => {
+                drop(inner);
+                answered(Err(error));
+                None
+            }
+        };
+        (self.around.wake)();
+        key
+    }
+
     fn answered(self: &Arc<Self>, key: RoomKey, answer: Result<std::time::Duration, NotOffered>) {
         let asked = lock(&self.inner).asked.remove(&key);
         let answer = answer.map(|drain| {
@@ -131,19 +158,7 @@ impl Backend for DecodePort {
     }
 
     fn offer(&self, peer: &PeerName, request: RequestId, prompt: Prompt, answered: Answered) {
-        let mut inner = lock(&self.inner);
-        let now = (self.around.now)();
-        match inner.end.offer(now, peer, request, prompt) {
-            Ok(key) => {
-                inner.asked.insert(key, answered);
-                drop(inner);
-            }
-            Err(error) => {
-                drop(inner);
-                answered(Err(error));
-            }
-        }
-        (self.around.wake)();
+        self.ask(peer, request, prompt, answered);
     }
 
     fn snapshot(&self) -> LinkSnapshot {

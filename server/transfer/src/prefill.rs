@@ -100,6 +100,11 @@ impl PrefillEnd {
         id
     }
 
+    /// The peers of the configuration are others now: for the snapshot.
+    pub fn set_peers(&mut self, peers: &[PeerName]) {
+        self.board.set_peers(peers);
+    }
+
     /// Why a peer of the configuration cannot be used now, for the snapshot; `None` once it can.
     pub fn trouble(&mut self, name: &PeerName, trouble: Option<String>) {
         self.board.trouble(name, trouble);

@@ -26,6 +26,13 @@ impl Board {
         }
     }
 
+    /// Replaces the peers of the configuration; what is known about those that stay, stays.
+    pub(crate) fn set_peers(&mut self, peers: &[PeerName]) {
+        let before = std::mem::take(&mut self.peers);
+        let trouble = |peer| before.iter().find(|(name, _)| name == peer)?.1.clone();
+        self.peers = peers.iter().map(|peer| (peer.clone(), trouble(peer))).collect();
+    }
+
     pub(crate) const fn stray(&mut self) {
         self.strays += 1;
     }

@@ -1,0 +1,3 @@
+//! Real sockets on loopback.
+
+pub(super) mod random;

@@ -15,6 +15,7 @@ mod failure;
 mod frame;
 mod handshake;
 mod link;
+pub mod loopback;
 mod message;
 mod observe;
 mod port;

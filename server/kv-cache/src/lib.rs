@@ -20,6 +20,9 @@
 //! store may stand behind that ([`NewRun`], [`HostReservation`]). See
 //! `docs/adr/021-host-tier-of-the-prefix-cache.md`.
 //!
+//! Rows may also come from another process: a table *lands* there, publishes when they are in its
+//! pages, and is like one that has computed them.
+//!
 //! This crate holds no bytes (that is `memory-pool`) and decides nothing about who may grow: it
 //! says only whether there is room.
 #![forbid(unsafe_code)]
@@ -31,6 +34,7 @@ mod curve;
 mod evict;
 mod hash;
 mod host;
+mod land;
 mod layout;
 mod lru;
 mod namespace;
@@ -66,6 +70,7 @@ pub use hash::page_keys;
 pub use host::{
     Attached, CopyEnd, CopyOrder, Direction, DroppedBackups, HostStats, HostTier, WritePolicy,
 };
+pub use land::Landed;
 pub use layout::PoolSpec;
 pub use namespace::Namespace;
 pub use plan::{

@@ -6,6 +6,7 @@ use crate::host::WritePolicy;
 use crate::namespace::Namespace;
 use crate::node::{NO_PAGE, NodeId};
 use crate::pool::WindowPage;
+use crate::retention::Retention;
 use crate::state::{Match, State};
 use crate::table::{Lookup, PoolPages};
 
@@ -21,11 +22,28 @@ pub(crate) struct Shared {
     pub(crate) marks: [usize; 3],
     /// So are those of every so many pages; 0 for none.
     pub(crate) every: usize,
+    /// Pages by pool that were the table's own until equal ones took their place, where it still
+    /// holds such pages.
+    pub(crate) swapped: Option<Vec<(usize, PageId)>>,
 }
 
 impl Shared {
     pub(crate) const NONE: Self =
-        Self { node: NodeId::NONE, published: 0, marks: [0; 3], every: 0 };
+        Self { node: NodeId::NONE, published: 0, marks: [0; 3], every: 0, swapped: None };
+
+    /// Decides which windows of `tokens` tokens are worth caching. `found` is the cached prefix that
+    /// they begin with.
+    pub(crate) fn mark(&mut self, tokens: usize, page_tokens: usize, found: &Match, by: Retention) {
+        let branch = if found.full_pages > found.pages { found.full_pages } else { 0 };
+        // A prompt of whole pages that comes again can use all of them but the last one.
+        let (last, again) = (tokens / page_tokens, tokens.saturating_sub(1) / page_tokens);
+        (self.marks, self.every) = match by {
+            Retention::All => ([last, 0, 0], 1),
+            Retention::Tail => ([last, again, 0], 0),
+            Retention::TailEvery(tokens) => ([last, again, 0], (tokens / page_tokens).max(1)),
+            Retention::TailBranch => ([last, again, branch], 0),
+        };
+    }
 
     /// Whether the page with so many pages before it belongs to the window of a mark.
     pub(crate) fn is_marked(&self, depth: usize, window_pages: usize) -> bool {
@@ -37,13 +55,15 @@ impl Shared {
 
 impl State {
     /// Takes the prefix `found`, which begins with the pages that `shared` has published. Pages of
-    /// the table's own behind those are freed: `found` holds the same.
+    /// the table's own behind those are freed: `found` holds the same. Of window pools it takes
+    /// nothing before `reads(pool)`.
     pub(crate) fn attach(
         &mut self,
         found: Match,
         shared: &mut Shared,
         lists: &mut [PoolPages],
         lookup: Lookup,
+        reads: impl Fn(usize) -> usize,
     ) {
         debug_assert!(found.pages > shared.published);
         let node = if found.taken < self.tree.nodes[found.node].len() {
@@ -60,7 +80,7 @@ impl State {
             next = self.tree.nodes[next].parent;
         }
         // Before anything is loaded: what is freed here is room, and what is there stays.
-        let starts = self.make_way(node, found.pages, shared, lists);
+        let starts = self.make_way(node, found.pages, shared, lists, reads);
         let loaded = self.load(node, |pool| starts[pool], lookup);
         for (index, list) in lists.iter_mut().enumerate() {
             let pages = self.fill(index, node, shared.published, list);
@@ -88,17 +108,18 @@ impl State {
         pages: usize,
         shared: &Shared,
         lists: &mut [PoolPages],
+        reads: impl Fn(usize) -> usize,
     ) -> Vec<usize> {
         let mut starts = Vec::with_capacity(lists.len());
         for (index, list) in lists.iter_mut().enumerate() {
             self.free_own(index, shared.published, list);
             let window = self.pools[index].windows.as_ref().map(|windows| windows.pages);
-            let first = window.map_or(0, |window| pages.saturating_sub(window));
+            let first = window.map_or(0, |own| pages.saturating_sub(own).max(reads(index)));
             let depth = list.first;
             for (depth, page) in (depth..).zip(list.drop_before(first)) {
                 self.release_window(index, page, shared.is_marked(depth, window.unwrap_or(0)));
             }
-            list.pages.resize(pages - list.first, NO_PAGE);
+            list.pages.resize(pages.saturating_sub(list.first), NO_PAGE);
             let start = shared.published.max(list.first);
             starts.push(start);
             let mut next = node;
@@ -195,7 +216,10 @@ impl State {
                     self.publish_window(pool, *mine, child, depth, shared);
                 } else {
                     let own = std::mem::replace(mine, theirs);
-                    self.pools[pool].give_back(own);
+                    match &mut shared.swapped {
+                        Some(swapped) => swapped.push((pool, own)),
+                        None => self.pools[pool].give_back(own),
+                    }
                     if !self.pools[pool].is_full() {
                         self.hold_window(pool, theirs, false);
                     }
@@ -307,6 +331,7 @@ impl State {
 
     /// Pages that only the table of `shared` and `list` holds, copies aside.
     pub(crate) fn exclusive(&self, pool: usize, shared: &Shared, list: &PoolPages) -> usize {
+        let swapped = shared.swapped.iter().flatten().filter(|(of, _)| *of == pool).count();
         // A window may have passed pages that were never published.
         let own = list.end().saturating_sub(shared.published.max(list.first));
         let published = if let Some(windows) = &self.pools[pool].windows {
@@ -326,7 +351,7 @@ impl State {
             }
             pages
         };
-        own + published
+        own + published + swapped
     }
 
     /// What a table that goes away holds of window pools is worth caching, hence a copy.
@@ -347,9 +372,17 @@ impl State {
         self.back_up(shared.node, from, from);
     }
 
+    /// Frees the pages that were the table's own until equal ones took their place.
+    pub(crate) fn free_swapped(&mut self, shared: &mut Shared) {
+        for (pool, page) in shared.swapped.take().into_iter().flatten() {
+            self.pools[pool].give_back(page);
+        }
+    }
+
     /// Gives everything back: the table's own pages are free, published ones are let go of.
     pub(crate) fn release(&mut self, shared: &mut Shared, lists: &mut [PoolPages]) {
         self.keep_all(shared, lists);
+        self.free_swapped(shared);
         for (index, list) in lists.iter_mut().enumerate() {
             self.free_own(index, shared.published, list);
             let is_window = !self.pools[index].is_full();

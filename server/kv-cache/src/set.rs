@@ -149,7 +149,7 @@ impl PoolSet {
     pub fn cached_prefix(&self, namespace: &Namespace, tokens: &[TokenId]) -> CachedPrefix {
         let Some(page_tokens) = self.cached_page_tokens() else { return CachedPrefix::default() };
         let limit = tokens.len().saturating_sub(1) / page_tokens;
-        let found = self.lock().find(namespace, tokens, limit);
+        let found = self.lock().find(namespace, tokens, limit, |_| 0);
         CachedPrefix {
             tokens: found.pages * page_tokens,
             host_tokens: found.gained * page_tokens,

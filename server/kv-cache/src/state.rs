@@ -47,6 +47,21 @@ pub(crate) struct Match {
     pub(crate) held: usize,
 }
 
+/// Which pages of a pool concern whoever asks for a prefix.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Reach {
+    /// The first one it has, of those before the page it asks from.
+    pub(crate) has: usize,
+    /// In window pools, the first one that it may ever read: it need not be given those before.
+    pub(crate) reads: usize,
+}
+
+impl Match {
+    /// Nothing.
+    pub(crate) const NONE: Self =
+        Self { node: NodeId::NONE, taken: 0, pages: 0, full_pages: 0, gained: 0, held: 0 };
+}
+
 impl State {
     pub(crate) fn new(specs: Vec<PoolSpec>, hash: HashFn) -> Self {
         let page_tokens = specs[0].page_tokens;
@@ -66,13 +81,12 @@ impl State {
     }
 
     /// Follows `tokens` from the end of `node`, which holds `from` pages of them, over at most
-    /// `limit` pages in all. `first(pool)` is the first page that whoever asks has in a pool.
-    /// With `over_host`, over what is on either tier; else over what is on the device.
+    /// `limit` pages in all. `reach(pool)` is what concerns whoever asks in a pool. With `over_host`, over what is on either tier; else over what is on the device.
     pub(crate) fn walk(
         &mut self,
         node: NodeId,
         from: usize,
-        first: impl Fn(usize) -> usize,
+        reach: impl Fn(usize) -> Reach,
         tokens: &[TokenId],
         limit: usize,
         over_host: bool,
@@ -81,7 +95,7 @@ impl State {
         let host = tier.as_ref().filter(|_| over_host);
         let page_tokens = tree.page_tokens;
         runs.clear();
-        runs.extend((0..pools.len()).map(|pool| from - first(pool).min(from)));
+        runs.extend((0..pools.len()).map(|pool| from - reach(pool).has.min(from)));
         let taken = tree.nodes[node].len();
         let mut best = Match { node, taken, pages: from, full_pages: from, gained: 0, held: from };
         let (mut node, mut end, mut held) = (node, from, from);
@@ -107,7 +121,7 @@ impl State {
                     let place = index * pools.len() + pool;
                     let there = found.pages[place] != NO_PAGE || on_host(place, pool);
                     *run = if there { *run + 1 } else { 0 };
-                    whole &= *run >= windows.pages.min(end);
+                    whole &= *run >= windows.pages.min(end.saturating_sub(reach(pool).reads));
                 }
                 if whole {
                     (best.node, best.taken, best.pages) = (child, index + 1, end);
@@ -126,14 +140,18 @@ impl State {
         best
     }
 
-    /// The longest usable prefix of `tokens` over at most `limit` pages.
-    pub(crate) fn find(&mut self, ns: &Namespace, tokens: &[TokenId], limit: usize) -> Match {
-        match self.tree.root(ns) {
-            Some(root) => self.usable(root, 0, |_| 0, tokens, limit),
-            None => {
-                Match { node: NodeId::NONE, taken: 0, pages: 0, full_pages: 0, gained: 0, held: 0 }
-            }
-        }
+    /// The longest usable prefix of `tokens` over at most `limit` pages, for somebody who has none
+    /// of them. `reads(pool)` is the first page of a window pool that it may ever read.
+    pub(crate) fn find(
+        &mut self,
+        ns: &Namespace,
+        tokens: &[TokenId],
+        limit: usize,
+        reads: impl Fn(usize) -> usize,
+    ) -> Match {
+        let Some(root) = self.tree.root(ns) else { return Match::NONE };
+        let reach = |pool| Reach { has: 0, reads: reads(pool) };
+        self.usable(root, 0, reach, tokens, limit)
     }
 
     /// Cuts `node` behind its first `pages` pages; returns the new node above.

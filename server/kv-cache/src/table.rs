@@ -6,8 +6,8 @@ use crate::claims::Claims;
 use crate::host::Attached;
 use crate::namespace::Namespace;
 use crate::publish::Shared;
-use crate::retention::Retention;
 use crate::set::PoolSet;
+use crate::state::Reach;
 
 /// A pool had too few pages; nothing was taken from any pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -62,14 +62,14 @@ impl PoolPages {
 /// shared ones, which stay cached until somebody needs the room.
 #[derive(Debug)]
 pub struct PageTable {
-    set: PoolSet,
-    lists: Vec<PoolPages>,
-    shared: Shared,
+    pub(crate) set: PoolSet,
+    pub(crate) lists: Vec<PoolPages>,
+    pub(crate) shared: Shared,
     namespace: Option<Namespace>,
     /// What the hash of the page behind the published ones starts from; meaningless without a
     /// namespace.
-    hash: u64,
-    tokens: usize,
+    pub(crate) hash: u64,
+    pub(crate) tokens: usize,
 }
 
 impl PageTable {
@@ -102,26 +102,18 @@ impl PageTable {
             state.query_tokens += tokens.len() as u64;
         }
         let found = if shared.node.is_some() {
-            let first = |pool: usize| lists[pool].first;
-            state.usable(shared.node, shared.published, first, tokens, limit)
+            let reach = |pool: usize| Reach { has: lists[pool].first, reads: 0 };
+            state.usable(shared.node, shared.published, reach, tokens, limit)
         } else {
-            state.find(namespace, tokens, limit)
+            state.find(namespace, tokens, limit, |_| 0)
         };
         if shared.published == 0 {
-            let branch = if found.full_pages > found.pages { found.full_pages } else { 0 };
-            // A prompt of whole pages that comes again can use all of them but the last one.
-            let (last, again) = (tokens.len() / page_tokens, limit);
-            (shared.marks, shared.every) = match set.retention() {
-                Retention::All => ([last, 0, 0], 1),
-                Retention::Tail => ([last, again, 0], 0),
-                Retention::TailEvery(tokens) => ([last, again, 0], (tokens / page_tokens).max(1)),
-                Retention::TailBranch => ([last, again, branch], 0),
-            };
+            shared.mark(tokens.len(), page_tokens, &found, set.retention());
         }
         let mut host_pages = 0;
         if found.pages > shared.published {
             host_pages = found.gained;
-            state.attach(found, shared, lists, lookup);
+            state.attach(found, shared, lists, lookup, |_| 0);
             *hash = state.tree.nodes[shared.node].last_hash();
         }
         let attached = shared.published * page_tokens;
@@ -196,7 +188,8 @@ impl PageTable {
     /// page is new and no window has passed one.
     ///
     /// A page that somebody else has published meanwhile is swapped for that one: the ids of
-    /// [`pages`](Self::pages) may change, the rows in them do not.
+    /// [`pages`](Self::pages) may change, the rows in them do not. The table's own page is free
+    /// then, unless the table [holds on to it](Self::hold_swapped).
     ///
     /// # Panics
     /// When the table was used with another namespace, or `computed` is beyond what it covers.
@@ -295,7 +288,7 @@ impl PageTable {
         (&self.lists, &self.shared)
     }
 
-    fn belong_to(&mut self, namespace: &Namespace) {
+    pub(crate) fn belong_to(&mut self, namespace: &Namespace) {
         match &self.namespace {
             Some(own) => assert!(own == namespace, "a table belongs to one namespace"),
             None => {

@@ -1,8 +1,10 @@
 //! Single behaviours of the cache, told as examples.
 
-use types::{Bytes, Pages, PoolId, TokenId};
+use types::{Bytes, PageId, Pages, PoolId, TokenId};
 
-use crate::{CacheOptions, CachedPrefix, Lookup, Namespace, PageTable, PoolSet, PoolSpec};
+use crate::{
+    CacheOptions, CachedPrefix, Landed, Lookup, Namespace, NoRoom, PageTable, PoolSet, PoolSpec,
+};
 
 const SHARED: Namespace = Namespace::SHARED;
 
@@ -314,4 +316,132 @@ fn a_prompt_of_whole_pages_is_found_when_it_comes_again() {
         assert_eq!(set.cached_prefix(&SHARED, &answered[..33]).tokens, 32);
         assert_eq!(set.cached_prefix(&SHARED, &answered).tokens, 48);
     }
+}
+
+/// Lands `tokens` up to `computed`; the rows come at once.
+fn land(set: &PoolSet, tokens: &[TokenId], computed: usize) -> (PageTable, Landed) {
+    let mut table = set.table();
+    let landed = table.land(&SHARED, tokens, computed, Lookup::First).expect("room");
+    table.publish(&SHARED, tokens, computed);
+    (table, landed)
+}
+
+fn ranges(table: &PageTable, pools: u16) -> Vec<std::ops::Range<usize>> {
+    let range = |pool| {
+        let (first, pages) = table.pages(PoolId(pool));
+        first..first + pages.len()
+    };
+    (0..pools).map(range).collect()
+}
+
+#[test]
+fn rows_that_come_from_elsewhere_are_found_like_computed_ones() {
+    let set = set(vec![spec("kv", 16, None), spec("swa", 16, Some(5))]);
+    let prompt = ids(0..22);
+    let (table, landed) = land(&set, &prompt, 21);
+    assert_eq!((landed, table.tokens()), (Landed::default(), 21));
+    // The last page but one is the whole window of a token behind page 5.
+    assert_eq!(ranges(&table, 2), [0..6, 4..6]);
+    // A second one comes with nothing but the last page, while the first one goes on.
+    let (other, landed) = land(&set, &prompt, 21);
+    assert_eq!(landed.prefix_tokens, 20);
+    assert_eq!(ranges(&other, 2), [0..6, 4..6]);
+    assert_eq!(used(&set, 0), (7, 0));
+    drop((table, other));
+    assert_eq!(used(&set, 0), (0, 5));
+    let (_, cached) = serve(&set, &ids(0..30), 8);
+    assert_eq!(cached, 20);
+}
+
+#[test]
+fn a_landing_needs_no_windows_before_its_own() {
+    let set = set(vec![spec("kv", 32, None), spec("swa", 16, Some(5))]);
+    // Windows are kept at the end alone, page 9.
+    drop(serve(&set, &ids(0..41), 4).0);
+    let mut other = ids(0..24);
+    other.extend(ids(100..125));
+    // Whoever computes has to begin at the start.
+    assert_eq!(set.cached_prefix(&SHARED, &other).tokens, 0);
+    let (table, landed) = land(&set, &other, 48);
+    assert_eq!((landed.prefix_tokens, landed.host_tokens), (24, 0));
+    assert_eq!(ranges(&table, 2), [0..12, 10..12]);
+    assert_eq!(used(&set, 0), (12, 4));
+}
+
+#[test]
+fn a_landing_without_room_leaves_everything_as_it_was() {
+    let set = set(vec![spec("kv", 8, None), spec("swa", 5, Some(5))]);
+    let held = serve(&set, &ids(0..12), 4).0;
+    drop(serve(&set, &ids(50..59), 4).0);
+    let before: Vec<_> = set.stats().collect();
+    let mut table = set.table();
+    let prompt = ids(0..40);
+    let refused = table.land(&SHARED, &prompt, 33, Lookup::First);
+    // Three pages are held and taken over; of the other five two are cached.
+    assert_eq!(refused, Err(NoRoom { pool: PoolId(0), pages: 6 }));
+    assert_eq!(set.stats().collect::<Vec<_>>(), before);
+    assert_eq!((table.tokens(), ranges(&table, 2)), (0, vec![0..0, 0..0]));
+    let landed = table.land(&SHARED, &prompt, 32, Lookup::First).expect("just enough");
+    assert_eq!((landed.prefix_tokens, ranges(&table, 2)), (12, vec![0..8, 6..8]));
+    // Given up before it was published: its own pages are free.
+    drop(table);
+    assert_eq!((used(&set, 0), used(&set, 1)), ((3, 0), (2, 0)));
+    drop(held);
+}
+
+#[test]
+fn what_is_sent_is_what_is_wanted_each_page_once() {
+    let set = set(vec![spec("kv", 64, None), spec("swa", 64, Some(6))]);
+    for computed in [1, 3, 4, 5, 8, 17, 30, 32] {
+        for skip in (0..=computed).step_by(4) {
+            let prompt = ids(0..computed as u32 + 1);
+            let mut wanted = set.table();
+            wanted.land(&SHARED, &prompt, computed, Lookup::First).expect("room");
+            let names = |pages: Vec<(PoolId, usize, PageId)>| {
+                pages.into_iter().map(|(pool, index, _)| (pool, index)).collect::<Vec<_>>()
+            };
+            let wanted = names(wanted.wire_pages(skip, 0, computed, true));
+            let mut sender = set.table();
+            let (mut done, mut sent) = (0, Vec::new());
+            while done < computed {
+                let end = (done + 7).min(computed);
+                sender.grow_to(end).expect("room");
+                let own = sender.wire_pages(skip, done / 4 * 4, end, end == computed);
+                for (pool, index, page) in &own {
+                    let (first, pages) = sender.pages(*pool);
+                    assert_eq!(pages[index - first], *page);
+                }
+                sent.extend(names(own));
+                sender.publish(&SHARED, &prompt, end);
+                done = end;
+            }
+            sent.sort_unstable();
+            assert_eq!(sent, wanted, "{computed} tokens, {skip} not wanted");
+            set.flush();
+        }
+    }
+}
+
+#[test]
+fn a_page_that_is_swapped_stays_while_it_is_held() {
+    let set = set(vec![spec("kv", 8, None)]);
+    let prompt = ids(0..9);
+    let (mut one, mut two) = (set.table(), set.table());
+    for table in [&mut one, &mut two] {
+        table.grow_to(9).expect("room");
+    }
+    two.hold_swapped(true);
+    let own = two.pages(PoolId(0)).1[..2].to_vec();
+    one.publish(&SHARED, &prompt, 8);
+    two.publish(&SHARED, &prompt, 8);
+    assert_eq!(two.pages(PoolId(0)).1[..2], one.pages(PoolId(0)).1[..2]);
+    assert_eq!((used(&set, 0), two.exclusive_pages(PoolId(0))), ((6, 0), 3));
+    let mut third = set.table();
+    third.grow_to(8).expect("the last two pages");
+    assert!(third.pages(PoolId(0)).1.iter().all(|page| !own.contains(page)));
+    two.hold_swapped(false);
+    assert_eq!(used(&set, 0), (6, 0));
+    two.hold_swapped(true);
+    drop(two);
+    assert_eq!(used(&set, 0), (5, 0));
 }

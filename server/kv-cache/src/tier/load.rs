@@ -7,8 +7,17 @@ use crate::ages::{AgeEvent, CacheTier};
 use crate::host::Direction;
 use crate::node::{NO_PAGE, NodeId};
 use crate::pool::WindowPage;
-use crate::state::{Match, State};
+use crate::state::{Match, Reach, State};
 use crate::table::Lookup;
+
+/// What a prefix costs in one pool of the device.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Need {
+    /// Pages that are on the host alone.
+    pub(crate) load: usize,
+    /// Pages that are there and that an eviction could take otherwise.
+    pub(crate) unheld: usize,
+}
 
 impl State {
     /// As [`walk`](Self::walk), over both tiers where that saves enough and the device has room for
@@ -17,22 +26,28 @@ impl State {
         &mut self,
         node: NodeId,
         from: usize,
-        first: impl Fn(usize) -> usize,
+        reach: impl Fn(usize) -> Reach,
         tokens: &[types::TokenId],
         limit: usize,
     ) -> Match {
         let Some(threshold) = self.tier.as_ref().map(|tier| tier.threshold) else {
-            return self.walk(node, from, first, tokens, limit, false);
+            return self.walk(node, from, reach, tokens, limit, false);
         };
-        let found = self.walk(node, from, &first, tokens, limit, true);
+        let found = self.walk(node, from, &reach, tokens, limit, true);
         if found.pages == from {
             return found;
         }
-        let (loads, room) = self.needs(&found, node, |pool| from.max(first(pool)));
+        let start = |pool: usize| from.max(reach(pool).has).max(reach(pool).reads);
+        let (mut loads, mut room) = (false, true);
+        for pool in 0..self.pools.len() {
+            let need = self.need(&found, node, pool, start(pool));
+            loads |= need.load > 0;
+            room &= self.pools[pool].available() >= need.load + need.unheld;
+        }
         if !loads {
             return found;
         }
-        let device = self.walk(node, from, first, tokens, limit, false);
+        let device = self.walk(node, from, reach, tokens, limit, false);
         let gained = found.pages - device.pages;
         if room && gained * self.tree.page_tokens >= threshold {
             return Match { gained, ..found };
@@ -41,39 +56,32 @@ impl State {
         Match { full_pages: found.full_pages, ..device }
     }
 
-    /// Whether taking `found` behind the end of `node` loads anything, and whether the device has
-    /// room for that. `start(pool)` is the first page that whoever asks has not got in a pool.
-    fn needs(&self, found: &Match, node: NodeId, start: impl Fn(usize) -> usize) -> (bool, bool) {
-        let (mut loads, mut room) = (false, true);
-        for (index, pool) in self.pools.iter().enumerate() {
-            // To be loaded, and on the device where an eviction could take them otherwise.
-            let (mut load, mut unheld) = (0, 0);
-            let window = pool.windows.as_ref();
-            let start = window
-                .map_or(0, |windows| start(index).max(found.pages.saturating_sub(windows.pages)));
-            let (mut next, mut end) = (found.node, found.pages);
-            while next != node && end > start && !self.tree.nodes[next].is_root() {
-                let here = &self.tree.nodes[next];
-                let taken = end - here.depth;
-                if let Some(windows) = window {
-                    let from = start.saturating_sub(here.depth);
-                    let ids = here.pages.iter().skip(index).step_by(self.tree.pools);
-                    for page in ids.take(taken).skip(from) {
-                        load += usize::from(*page == NO_PAGE);
-                        unheld +=
-                            usize::from(*page != NO_PAGE && windows.meta[page.index()].locks == 0);
-                    }
-                } else {
-                    let resident = taken.min(here.resident);
-                    load += taken - resident;
-                    unheld += if here.locks == 0 { resident } else { 0 };
+    /// What taking `found` behind the end of `node` costs in a pool. `start` is the first page that
+    /// whoever asks lacks there, of those it needs.
+    pub(crate) fn need(&self, found: &Match, node: NodeId, pool: usize, start: usize) -> Need {
+        let mut need = Need::default();
+        let window = self.pools[pool].windows.as_ref();
+        let start = window.map_or(0, |own| start.max(found.pages.saturating_sub(own.pages)));
+        let (mut next, mut end) = (found.node, found.pages);
+        while next != node && end > start && !self.tree.nodes[next].is_root() {
+            let here = &self.tree.nodes[next];
+            let taken = end - here.depth;
+            if let Some(windows) = window {
+                let from = start.saturating_sub(here.depth);
+                let ids = here.pages.iter().skip(pool).step_by(self.tree.pools);
+                for page in ids.take(taken).skip(from) {
+                    let is_there = *page != NO_PAGE;
+                    need.load += usize::from(!is_there);
+                    need.unheld += usize::from(is_there && windows.meta[page.index()].locks == 0);
                 }
-                (next, end) = (here.parent, here.depth);
+            } else {
+                let resident = taken.min(here.resident);
+                need.load += taken - resident;
+                need.unheld += if here.locks == 0 { resident } else { 0 };
             }
-            loads |= load > 0;
-            room &= pool.available() - unheld >= load;
+            (next, end) = (here.parent, here.depth);
         }
-        (loads, room)
+        need
     }
 
     /// Brings what is on the host alone of the pages up to the end of `node`, which is held, to the

@@ -30,7 +30,7 @@ pub struct TooManyWorkers {
 
 /// A worker that is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no worker {0}; `GET /admin/workers` lists them")]
+#[error("there is no worker {0}; `GET /internal/workers` lists them")]
 pub struct NoSuchWorker(pub WorkerName);
 
 /// A poll under way.
@@ -325,6 +325,29 @@ fn fits(decode: &Member, prefill: &Member) -> bool {
         && ours.load.model == theirs.load.model;
     let up = |peers: &Vec<String>| peers.iter().any(|peer| peer == prefill.name().as_str());
     roles && equal && ours.load.peers_up.as_ref().is_none_or(up)
+}
+
+/// Why the two are no pair: words for an operator, empty where they fit.
+pub(crate) fn misfit(decode: &Member, prefill: &Member) -> String {
+    let (name, other) = (decode.name(), prefill.name());
+    let (Some(ours), Some(theirs)) = (&decode.report, &prefill.report) else {
+        return format!("{name} and {other} have not told their loads");
+    };
+    let (ours, theirs) = (&ours.load, &theirs.load);
+    if ours.fingerprint.is_empty() || ours.fingerprint != theirs.fingerprint {
+        let (ours, theirs) = (&ours.fingerprint, &theirs.fingerprint);
+        return format!(
+            "{name} has the fingerprint {ours:?} and {other} has {theirs:?}; a pair has equal ones"
+        );
+    }
+    match &ours.peers_up {
+        Some(peers) if !peers.iter().any(|peer| peer == other.as_str()) => {
+            let links =
+                if peers.is_empty() { "no prefill worker".into() } else { peers.join(", ") };
+            format!("{name} has links to {links} and not to {other}; names must be the same")
+        }
+        Some(_) | None => String::new(),
+    }
 }
 
 /// Does the report of `member` say anything new about pairs?

@@ -13,6 +13,7 @@ use crate::member::Member;
 use crate::pieces::Pieces;
 use crate::policy::{Branch, Candidate, Prompt};
 use crate::prefix::Depths;
+use crate::registry::misfit;
 use crate::request::{Leg, Missing, OverloadReason, Refusal, Request, Route};
 use crate::set::WorkerSet;
 use crate::worker::{WorkerKey, WorkerRole, WorkerState};
@@ -416,10 +417,22 @@ impl Core {
             missing.roles.push((role, states.join(", ")));
         }
         if missing.roles.is_empty() && !ready.is_empty() {
-            let why = "none has a prefill worker with an equal fingerprint and a link that is up";
-            missing.roles.push((WorkerRole::Decode, why.to_owned()));
+            missing.roles.push((WorkerRole::Decode, self.no_pair(model, now)));
         }
         missing
+    }
+
+    /// Why no ready decode worker has a ready prefill worker: by the first of each.
+    fn no_pair(&self, model: Option<&str>, now: Time) -> String {
+        let first = |role: WorkerRole| {
+            self.registry.iter().find(|member| {
+                member.role == role
+                    && model.is_none_or(|model| member.serves(model))
+                    && self.can_ask(member, &Attempt::default(), now)
+            })
+        };
+        let ends = first(WorkerRole::Decode).zip(first(WorkerRole::Prefill));
+        ends.map(|(decode, prefill)| misfit(decode, prefill)).unwrap_or_default()
     }
 
     fn describe(&self, member: &Member, now: Time) -> String {

@@ -239,7 +239,8 @@ fn each_side_restarts_alone_and_no_pair_is_stale() {
     bed.tell("p1:1", newer.clone());
     bed.tell("p1:1", newer);
     let refusal = bed.route(b"hi").expect_err("they do not fit").to_string();
-    assert!(refusal.contains("equal fingerprint"), "{refusal}");
+    let why = "d1:1 has the fingerprint \"f\" and p1:1 has \"g\"";
+    assert!(refusal.contains(why), "{refusal}");
     assert!(bed.core.readiness(bed.now).is_err());
 }
 
@@ -429,6 +430,9 @@ fn a_pair_needs_a_link_that_is_up() {
     }
     bed.tell("d1:1", linked(&[]));
     assert!(bed.route(b"hi").is_err());
+    bed.tell("d1:1", linked(&["localhost:1"]));
+    let refusal = bed.route(b"hi").expect_err("another name").to_string();
+    assert!(refusal.contains("links to localhost:1 and not to p1:1"), "{refusal}");
     bed.tell("d1:1", linked(&["p1:1", "p2:1"]));
     assert!(bed.route(b"hi").is_ok());
 }

@@ -126,6 +126,27 @@ fn either_half_of_a_pair_can_be_what_is_full() {
 }
 
 #[test]
+fn a_decode_worker_is_chosen_by_load_then_by_what_it_holds() {
+    let mut bed = Bed::pairs(&["p1:1", "d1:1", "d2:1"]);
+    let serves = |bed: &mut Bed, prompt: &[u8]| names(&bed.route(prompt).expect("a pair")).0;
+    let first = serves(&mut bed, &long());
+    let other = if first == "d1:1" { "d2:1" } else { "d1:1" };
+    assert!((0..5).all(|_| serves(&mut bed, &long()) == first), "it holds the prompt");
+    let taken =
+        |running, free_tokens| LoadReport { running, free_tokens, ..report(LoadRole::Decode) };
+    // Of 16 slots each.
+    bed.tell(&first, taken(9, 1_000_000));
+    bed.tell(other, taken(7, 1_000_000));
+    assert_eq!(serves(&mut bed, &long()), first, "a quarter more is about as few");
+    bed.tell(&first, taken(11, 1_000_000));
+    assert_eq!(serves(&mut bed, &long()), other, "this is not");
+    let new = vec![b'y'; 60_000];
+    assert_eq!(serves(&mut bed, &new), other, "nobody holds it: the least loaded");
+    bed.tell(other, taken(7, 10_000));
+    assert_eq!(serves(&mut bed, &new), first, "no room for its KV there");
+}
+
+#[test]
 fn a_refusal_by_prefill_cools_the_prefill_worker() {
     let mut bed = Bed::pairs(&["p1:1", "p2:1", "d1:1"]);
     let by_prefill = Failure { by_prefill: true, ..refusal(5) };

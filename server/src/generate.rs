@@ -13,6 +13,7 @@ use engine::{AbortReason, Handle, Namespace, Submission, SubmitError};
 use model::SamplingParams;
 use tokenizer::Tokenizer;
 use tokio::sync::mpsc;
+use transfer::Offered;
 use types::{RequestId, Time, TokenId};
 
 use assemble::{Assembler, CallSearch, Shape};
@@ -36,6 +37,8 @@ pub struct Planned {
     pub max_tokens: usize,
     /// The prompt, where the answer begins with it and with its log-probabilities.
     pub echo: Option<PromptEcho>,
+    /// The transfer of the prompt's KV, where another worker computes it.
+    pub remote: Option<Offered>,
 }
 
 /// What all choices of a response have in common.
@@ -96,7 +99,7 @@ impl Generation {
         let (outlet, events) = Outlet::new(unsent, choices.len());
         let mut submissions = Vec::with_capacity(choices.len());
         for (index, planned) in choices.into_iter().enumerate() {
-            let Planned { id, permit, prompt, sampling, max_tokens, echo } = planned;
+            let Planned { id, permit, prompt, sampling, max_tokens, echo, remote } = planned;
             let prompt_logprobs = echo.is_some();
             let shape = Shape {
                 stops: &common.stops,
@@ -122,7 +125,7 @@ impl Generation {
                 follower,
                 max_tokens,
                 stop_tokens: common.stop_tokens.clone(),
-                remote: None,
+                remote: remote.map(|offered| offered.landing),
                 send: None,
                 sink: Box::new(outlet.sink(index, assembler, common.streaming)),
                 streaming: common.streaming,

@@ -15,6 +15,7 @@ mod ops;
 mod plan;
 mod prompt;
 mod record;
+mod remote;
 mod respond;
 mod socket;
 mod tenant;
@@ -47,6 +48,7 @@ use crate::config::{Resolved, Secret};
 use crate::host_tier::Facts;
 use crate::lifecycle::{Lifecycle, Needs, Phase};
 use crate::live::Live;
+use crate::pd::Link;
 use crate::plan::live::Advisor;
 use crate::probes;
 use crate::structured::Structures;
@@ -101,7 +103,7 @@ pub struct Api {
     tokenizing: Arc<Semaphore>,
     aside: tokens::Aside,
     http: Arc<HttpMetrics>,
-    requests: RequestMetrics,
+    pub(crate) requests: RequestMetrics,
     gauges: Gauges,
     advisor: Advisor,
     nonce: u64,
@@ -110,9 +112,12 @@ pub struct Api {
     pub(crate) live: Live,
     /// What this worker is.
     role: Role,
+    /// Prefill: the decode workers of the configuration.
+    decode_peers: Vec<String>,
     /// What lets others than this host change settings.
     admin_token: Option<Secret>,
-    fingerprint: OnceLock<String>,
+    /// What a worker of a pair talks to its peers by, and what it must have in common with them.
+    link: OnceLock<(Link, String)>,
     /// The window of each pool.
     windows: Vec<Option<usize>>,
     page_tokens: usize,
@@ -160,8 +165,9 @@ impl Api {
             next_id: AtomicU64::new(1),
             live: Live::new(settings),
             role: resolved.roles.role,
+            decode_peers: resolved.roles.decode_peers.iter().map(ToString::to_string).collect(),
             admin_token: resolved.roles.admin_token.clone(),
-            fingerprint: OnceLock::new(),
+            link: OnceLock::new(),
             windows: resolved.pools.iter().map(|pool| pool.window).collect(),
             page_tokens: resolved.page_tokens,
         });
@@ -194,6 +200,18 @@ impl Api {
     /// The store behind the host tier is open. A second call changes nothing.
     pub fn has_store(&self, store: KvStore) {
         drop(self.store.set(store));
+    }
+
+    /// The link to the other workers of a pair is open; `fingerprint` is what those have in common
+    /// with this one. A second call changes nothing.
+    pub fn has_link(&self, link: Link, fingerprint: String) {
+        drop(self.link.set((link, fingerprint)));
+    }
+
+    /// What a worker of a pair talks to its peers by.
+    #[must_use]
+    pub fn link(&self) -> Option<&Link> {
+        self.link.get().map(|(link, _)| link)
     }
 
     /// What sizes of the host tier would be worth.
@@ -231,7 +249,7 @@ impl Api {
         Snapshot { now, phase, queue, engine, curve, tier, store }
     }
 
-    fn next_id(&self) -> RequestId {
+    pub(crate) fn next_id(&self) -> RequestId {
         RequestId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 

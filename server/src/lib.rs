@@ -18,6 +18,7 @@ pub mod http;
 pub mod lifecycle;
 pub mod live;
 mod out;
+pub mod pd;
 mod peer;
 mod plan;
 pub mod probes;

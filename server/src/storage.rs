@@ -22,7 +22,7 @@ use crate::source::Source;
 
 /// The version of what the bytes of a page mean. To be raised whenever their order or the way they
 /// are computed changes: for other positions, other rotations, other roundings of a compressed row.
-const LAYOUT: u32 = 1;
+pub(crate) const LAYOUT: u32 = 1;
 
 /// How long the end of the process waits for pages on their way to the store.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
@@ -161,7 +161,7 @@ fn fingerprint(source: &Source, threads: usize) -> Result<[u8; 32], Finding> {
 }
 
 /// The configuration and the weights in a folder, by name; or the one file.
-fn files(path: &Path) -> std::io::Result<Vec<(String, PathBuf)>> {
+pub(crate) fn files(path: &Path) -> std::io::Result<Vec<(String, PathBuf)>> {
     if !path.is_dir() {
         // The same file under another name is the same model.
         return Ok(vec![("model".to_owned(), path.to_owned())]);

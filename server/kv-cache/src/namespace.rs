@@ -48,6 +48,12 @@ impl Namespace {
         self.0.as_deref().unwrap_or_default()
     }
 
+    /// The namespace with these [`bytes`](Self::bytes), as another process tells them.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self((!bytes.is_empty()).then(|| bytes.into()))
+    }
+
     /// What the hash of a first page starts from.
     pub(crate) fn seed(&self) -> u64 {
         xxh3_64(self.bytes())
@@ -79,6 +85,7 @@ mod tests {
             Namespace::new(Some(""), Some("ab")),
         ];
         for (i, one) in all.iter().enumerate() {
+            assert_eq!(Namespace::from_bytes(one.bytes()), *one, "{i}");
             for (k, other) in all.iter().enumerate() {
                 assert_eq!(one == other, i == k, "{i} and {k}");
                 assert_eq!(one.seed() == other.seed(), i == k, "{i} and {k}");

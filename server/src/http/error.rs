@@ -2,20 +2,33 @@
 
 use std::time::Duration;
 
-use admission::Rejected;
-use axum::http::{HeaderValue, StatusCode, header};
+use admission::{RejectReason, Rejected};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{AbortReason, Outcome, RequestError};
+use engine::{AbortReason, Outcome, RequestError, SubmitError};
 use protocol::ApiError;
+use protocol::internal::{CAUSE_HEADER, CAUSE_PREFILL, PREFILL_HEADER};
+use transfer::{Failure as TransferFailure, PeerName};
+
+use crate::pd::PairFailure;
+
+/// Beside an error status: another pair of workers may do what this one could not.
+const RETRYABLE_HEADER: HeaderName = HeaderName::from_static("x-sightline-retryable");
 
 /// When to come back to a server that is starting or stopping.
 const RETRY_SOON: u64 = 5;
+/// When to come back after a transfer that failed: another one may work at once.
+const RETRY_NOW: u64 = 1;
+/// When to come back after a burst that was too large for one step.
+const RETRY_BURST: Duration = Duration::from_secs(1);
 
 /// Why a request is not answered.
 #[derive(Debug, Clone)]
 pub enum Failure {
     /// Admission refused it.
     Refused(Rejected),
+    /// The prompt was not computed elsewhere, or its KV did not come.
+    Pair(Box<PairFailure>),
     /// Anything else.
     Api(Box<ApiError>),
 }
@@ -23,6 +36,12 @@ pub enum Failure {
 impl From<Rejected> for Failure {
     fn from(refusal: Rejected) -> Self {
         Self::Refused(refusal)
+    }
+}
+
+impl From<PairFailure> for Failure {
+    fn from(failure: PairFailure) -> Self {
+        Self::Pair(Box::new(failure))
     }
 }
 
@@ -76,9 +95,10 @@ impl Failure {
         ApiError { message, ..ApiError::media_type("") }.into()
     }
 
-    /// What to tell about an outcome that is not a regular end.
+    /// What to tell about an outcome that is not a regular end; `peer` is who computed the prompt,
+    /// where that was another worker.
     #[must_use]
-    pub fn of_outcome(outcome: &Outcome) -> Option<Self> {
+    pub fn of_outcome(outcome: &Outcome, peer: Option<&PeerName>) -> Option<Self> {
         match outcome {
             Outcome::Stop | Outcome::Length => None,
             Outcome::Aborted(abort) => Some(match abort.reason {
@@ -98,9 +118,9 @@ impl Failure {
                 RequestError::Model(_) | RequestError::Engine(_) | RequestError::Sink => {
                     Self::internal(format!("The answer could not be computed: {error}."))
                 }
-                RequestError::Transfer(why) => {
-                    let message = format!("The prompt was computed elsewhere, and {error}.");
-                    ApiError::unavailable(why.label(), message, RETRY_SOON).into()
+                RequestError::Transfer(failure) => {
+                    let peer = peer.cloned().unwrap_or_else(PeerName::other);
+                    PairFailure::Failed { peer, failure: *failure }.into()
                 }
             }),
         }
@@ -111,15 +131,111 @@ impl Failure {
     pub fn to_api(&self) -> ApiError {
         match self {
             Self::Api(error) => (**error).clone(),
-            Self::Refused(refusal) => {
-                let (code, retry_after) = (refusal.reason.as_str(), refusal.retry_after.as_secs());
-                if refusal.reason.is_overload() {
-                    ApiError::overloaded(code, refusal.to_string(), retry_after)
-                } else {
-                    ApiError::unavailable(code, refusal.to_string(), retry_after)
-                }
-            }
+            Self::Refused(refusal) => refused(refusal, refusal.to_string()),
+            Self::Pair(failure) => of_pair(failure),
         }
+    }
+
+    /// Whether another pair of workers may do it, and whether the prefill worker is the cause: what
+    /// routers are told.
+    fn for_routers(&self) -> (bool, bool) {
+        match self {
+            Self::Api(_) | Self::Refused(_) => (false, false),
+            Self::Pair(failure) => match &**failure {
+                PairFailure::UnknownPeer { .. } | PairFailure::TooLong { .. } => (false, false),
+                PairFailure::NoPeer(_) => (true, true),
+                PairFailure::Rejected { .. } => (false, true),
+                PairFailure::Failed { failure, .. } => (true, is_prefills(*failure)),
+            },
+        }
+    }
+}
+
+fn refused(refusal: &Rejected, message: String) -> ApiError {
+    let (code, retry_after) = (refusal.reason.as_str(), refusal.retry_after.as_secs());
+    if refusal.reason.is_overload() {
+        ApiError::overloaded(code, message, retry_after)
+    } else {
+        ApiError::unavailable(code, message, retry_after)
+    }
+}
+
+fn of_pair(failure: &PairFailure) -> ApiError {
+    match failure {
+        PairFailure::UnknownPeer { .. } => {
+            ApiError::invalid(PREFILL_HEADER, format!("{PREFILL_HEADER}: {failure}."))
+        }
+        PairFailure::NoPeer(_) => {
+            ApiError::unavailable("no_prefill_worker", format!("{failure}."), RETRY_SOON)
+        }
+        PairFailure::Rejected { peer, refusal } => {
+            refused(refusal, format!("Prefill worker {peer}: {refusal}"))
+        }
+        PairFailure::TooLong { limit, .. } => ApiError::context_length(format!(
+            "This model's maximum context length is {limit} tokens as its prefill worker runs it. \
+             However, {failure}."
+        )),
+        PairFailure::Failed { failure: reason, .. } => {
+            let error = ApiError::unavailable(reason.label(), format!("{failure}."), RETRY_NOW);
+            let status = if is_for_now(*reason) { 503 } else { 502 };
+            ApiError { status, kind: "kv_transfer_error", ..error }
+        }
+    }
+}
+
+/// Whether somebody had no time or no room, rather than something broke.
+const fn is_for_now(failure: TransferFailure) -> bool {
+    match failure {
+        TransferFailure::PeerAbort
+        | TransferFailure::LocalAbort
+        | TransferFailure::BootstrapTimeout
+        | TransferFailure::WaitingTimeout
+        | TransferFailure::Alloc
+        | TransferFailure::RestoreFailed => true,
+        TransferFailure::Connect
+        | TransferFailure::Checksum
+        | TransferFailure::PeerGone
+        | TransferFailure::Protocol
+        | TransferFailure::Internal => false,
+    }
+}
+
+/// Whether the prefill worker is behind it, and the decode worker is well.
+const fn is_prefills(failure: TransferFailure) -> bool {
+    match failure {
+        TransferFailure::PeerAbort
+        | TransferFailure::WaitingTimeout
+        | TransferFailure::Connect
+        | TransferFailure::Checksum
+        | TransferFailure::PeerGone
+        | TransferFailure::Protocol => true,
+        TransferFailure::LocalAbort
+        | TransferFailure::BootstrapTimeout
+        | TransferFailure::Alloc
+        | TransferFailure::RestoreFailed
+        | TransferFailure::Internal => false,
+    }
+}
+
+/// The engine closed between admission and hand-over.
+pub(crate) fn not_taken(error: &SubmitError) -> Failure {
+    let refused = |reason, value: usize| {
+        let (value, limit) = (value as u64, value as u64);
+        Failure::Refused(Rejected { reason, retry_after: RETRY_BURST, value, limit })
+    };
+    match error {
+        SubmitError::Busy { limit } => refused(RejectReason::QueueRequestsFull, *limit),
+        SubmitError::Draining => refused(RejectReason::Draining, 0),
+        SubmitError::Unhealthy => refused(RejectReason::Unhealthy, 0),
+        SubmitError::TooLong { limit, .. } => {
+            let message = format!(
+                "This model's maximum context length is {limit} tokens as this server runs it. \
+                 However, {error}."
+            );
+            ApiError::context_length(message).into()
+        }
+        SubmitError::Invalid(_) => ApiError::invalid("prompt", error.to_string()).into(),
+        SubmitError::Duplicate => Failure::internal(error.to_string()),
     }
 }
 
@@ -132,6 +248,13 @@ impl IntoResponse for Failure {
         let headers = response.headers_mut();
         if let Some(seconds) = error.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        let (retryable, prefills) = self.for_routers();
+        if retryable {
+            headers.insert(RETRYABLE_HEADER, HeaderValue::from_static("1"));
+        }
+        if prefills {
+            headers.insert(CAUSE_HEADER, HeaderValue::from_static(CAUSE_PREFILL));
         }
         // The rest of such a body is not worth reading.
         if matches!(error.status, 408 | 413) {

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use engine::EngineSnapshot;
 use protocol::internal::{LoadLimits, LoadQueued, LoadReport, LoadRole, LoadState};
+use transfer::PeerSnapshot;
 
 use super::{Api, json};
 use crate::cli::Role;
@@ -35,7 +36,7 @@ impl Api {
                 Role::Decode => LoadRole::Decode,
             },
             model: self.model_name.clone(),
-            fingerprint: self.fingerprint.get().cloned().unwrap_or_default(),
+            fingerprint: self.link.get().map(|(_, common)| common.clone()).unwrap_or_default(),
             state: self.load_state(snapshot.phase),
             queued: queue.map_or_else(LoadQueued::default, |queue| LoadQueued {
                 requests: queue.requests as u64,
@@ -70,10 +71,28 @@ impl Api {
 
     /// What the server lacks, and what it has not finished.
     pub(super) fn needs(&self) -> Needs {
-        let engine = self.serving().map(|serving| serving.engine.snapshot());
-        let in_flight =
-            engine.map_or(0, |engine| engine.running + engine.waiting + engine.retracted.requests);
-        Needs { missing_peers: Vec::new(), can_serve: true, in_flight, kv_in: 0, kv_out: 0 }
+        let (missing_peers, can_serve) = self.missing_peers();
+        let needs = Needs { missing_peers, can_serve, ..Needs::default() };
+        let Some(serving) = self.serving() else { return needs };
+        let engine = serving.engine.snapshot();
+        let kv_in = engine.prealloc.requests + engine.transfer.requests;
+        let kv_out = engine.bootstrap.requests + engine.inflight_send.requests;
+        let own = engine.running + engine.waiting + engine.retracted.requests;
+        Needs { in_flight: own + kv_in + kv_out, kv_in, kv_out, ..needs }
+    }
+
+    /// Decode: the prefill workers whose link is not up, and whether one is.
+    fn missing_peers(&self) -> (Vec<(String, String)>, bool) {
+        if self.role != Role::Decode {
+            return (Vec::new(), true);
+        }
+        let peers = self.link().map(|link| link.snapshot().peers).unwrap_or_default();
+        let one_is_up = peers.iter().any(|peer| peer.up);
+        let why = |peer: PeerSnapshot| {
+            let trouble = peer.trouble.unwrap_or_else(|| "there is no connection yet".to_owned());
+            (peer.peer.as_str().to_owned(), trouble)
+        };
+        (peers.into_iter().filter(|peer| !peer.up).map(why).collect(), one_is_up)
     }
 
     /// Tokens for which every pool that keeps all positions has pages, or cached ones that can go.
@@ -91,6 +110,8 @@ impl Api {
         if self.role != Role::Decode {
             return None;
         }
-        Some(Vec::new())
+        let peers = self.link().map(|link| link.snapshot().peers).unwrap_or_default();
+        let up = peers.into_iter().filter(|peer| peer.up);
+        Some(up.map(|peer| peer.peer.as_str().to_owned()).collect())
     }
 }

@@ -10,23 +10,22 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use engine::{Namespace, SubmitError};
+use engine::Namespace;
 use model::SamplingParams;
 use protocol::{ApiError, Envelope, Limits, MAX_PROMPT_LOGPROBS, ModelCard, ModelList};
 use types::{Priority, PriorityClass, Time};
 
-use super::error::Failure;
+use super::error::{Failure, not_taken};
 use super::prompt::{Ask, Endpoint, Prepared, Tokenized};
 use super::record::Arrival;
+use super::remote::{Asked, Remote};
 use super::respond::{self, Accepted};
 use super::tenant::{self, mentions_priority};
 use super::usage::Tally;
 use super::{Api, Serving, body, json};
 use crate::cli::PrefixCacheScope;
 use crate::generate::{Common, Generation, Planned};
-
-/// When to come back after a burst that was too large for one step.
-const RETRY_BURST: std::time::Duration = std::time::Duration::from_secs(1);
+use crate::pd::offer::Taken;
 
 /// `/v1/models`.
 pub(super) async fn models(State(api): State<Arc<Api>>) -> Response {
@@ -87,6 +86,7 @@ async fn accept(
     endpoint: Endpoint,
     arrival: &Arrival,
 ) -> Result<Accepted, Denied> {
+    let route = api.route(request.headers(), arrival)?;
     let serving = api.serving().ok_or_else(Failure::loading)?;
     let tenant = tenant::of_header(request.headers(), &api.tenant_header)?;
     let body = body::read(request, api.body).await?;
@@ -109,7 +109,11 @@ async fn accept(
     let tokenized = api.clock.now();
     let tenant = tenant.or_else(|| generation.user.as_deref().map(Arc::from));
     let namespace = api.namespace(tenant.as_deref(), generation.cache_salt.as_deref());
-    let planned = api.plan(serving, &generation, &namespace, &prompts, permits, &limits, tokenized);
+    let budgets = budgets(&generation, &prompts, &limits).map_err(|error| denied(error.into()))?;
+    let asked = Asked { route: &route, namespace: &namespace, tenant: tenant.as_deref(), priority };
+    let remote = api.offer(serving, &asked, &prompts, generation.n).await.map_err(denied)?;
+    let peer = remote.peer.clone();
+    let planned = api.plan(serving, &generation, &namespace, &prompts, permits, &budgets, remote);
     let planned = planned.map_err(|failure| {
         api.count_evicted(&failure, &prompts, generation.n, class);
         denied(failure)
@@ -146,6 +150,7 @@ async fn accept(
         stream: generation.stream,
         include_usage: generation.include_usage,
         status: arrival.status.clone(),
+        peer,
     })
 }
 
@@ -195,7 +200,8 @@ impl Api {
         Ok(serving.admission.try_admit_family(priority, choices, self.clock.now())?)
     }
 
-    /// Charges every prompt and settles what each answer may take.
+    /// Charges every prompt. One that is computed elsewhere counts as a request, not in tokens:
+    /// those are counted where they are computed.
     #[expect(clippy::too_many_arguments, reason = "what the steps before have found out")]
     fn plan(
         &self,
@@ -204,31 +210,33 @@ impl Api {
         namespace: &Namespace,
         prompts: &[Tokenized],
         permits: Vec<QueuePermit>,
-        limits: &Limits,
-        now: Time,
+        budgets: &[usize],
+        remote: Remote,
     ) -> Result<Vec<Planned>, Failure> {
-        let budgets: Vec<usize> = prompts
-            .iter()
-            .map(|prompt| generation.budget(prompt.tokens.len(), limits))
-            .collect::<Result<_, _>>()?;
-        bound_prompt_logprobs(generation, prompts)?;
+        let now = self.clock.now();
         let mut planned = Vec::with_capacity(permits.len());
-        for (choice, permit) in permits.into_iter().enumerate() {
+        let choices = permits.into_iter().zip(remote.choices).enumerate();
+        for (choice, (permit, taken)) in choices {
             let Tokenized { tokens, scored_echo, .. } = &prompts[choice / generation.n];
-            // A prompt that is scored is computed whole.
-            let cached = if scored_echo.is_some() {
-                0
-            } else {
-                serving.engine.cached_prefix(namespace, tokens)
+            let cached = match (&taken, scored_echo) {
+                (Some(_), _) => tokens.len(),
+                // A prompt that is scored is computed whole.
+                (None, Some(_)) => 0,
+                (None, None) => serving.engine.cached_prefix(namespace, tokens),
             };
             let permit = permit.charge_cached(tokens.len() as u64, cached as u64, now)?;
+            let (id, remote) = match taken {
+                Some(Taken { id, offered }) => (id, Some(offered)),
+                None => (self.next_id(), None),
+            };
             planned.push(Planned {
-                id: self.next_id(),
+                id,
                 permit,
                 prompt: tokens.clone(),
                 sampling: sampling(generation, choice),
                 max_tokens: budgets[choice / generation.n],
                 echo: scored_echo.clone(),
+                remote,
             });
         }
         Ok(planned)
@@ -263,10 +271,26 @@ impl Api {
         let (choices, priority) = (denied.choices, denied.priority);
         match &denied.failure {
             Failure::Refused(refusal) => self.requests.rejected(refusal, choices, priority),
+            Failure::Pair(failure) => match failure.refusal() {
+                Some(refusal) => self.requests.rejected(&refusal, choices, priority),
+                None => self.requests.invalid(choices, priority),
+            },
             Failure::Api(error) if error.status < 500 => self.requests.invalid(choices, priority),
             Failure::Api(_) => {}
         }
     }
+}
+
+/// What each answer may take, in tokens.
+fn budgets(
+    generation: &protocol::Generation,
+    prompts: &[Tokenized],
+    limits: &Limits,
+) -> Result<Vec<usize>, ApiError> {
+    let budget = |prompt: &Tokenized| generation.budget(prompt.tokens.len(), limits);
+    let budgets = prompts.iter().map(budget).collect::<Result<_, _>>()?;
+    bound_prompt_logprobs(generation, prompts)?;
+    Ok(budgets)
 }
 
 /// How the tokens of one answer are chosen.
@@ -364,26 +388,4 @@ fn stop_tokens(
 /// What each answer begins with.
 fn echoes(prompts: Vec<Tokenized>, n: usize) -> Vec<String> {
     prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt.echo, n)).collect()
-}
-
-/// The engine closed between admission and hand-over.
-fn not_taken(error: &SubmitError) -> Failure {
-    let refused = |reason, value: usize| {
-        let (value, limit) = (value as u64, value as u64);
-        Failure::Refused(Rejected { reason, retry_after: RETRY_BURST, value, limit })
-    };
-    match error {
-        SubmitError::Busy { limit } => refused(RejectReason::QueueRequestsFull, *limit),
-        SubmitError::Draining => refused(RejectReason::Draining, 0),
-        SubmitError::Unhealthy => refused(RejectReason::Unhealthy, 0),
-        SubmitError::TooLong { limit, .. } => {
-            let message = format!(
-                "This model's maximum context length is {limit} tokens as this server runs it. \
-                 However, {error}."
-            );
-            ApiError::context_length(message).into()
-        }
-        SubmitError::Invalid(_) => ApiError::invalid("prompt", error.to_string()).into(),
-        SubmitError::Duplicate => Failure::internal(error.to_string()),
-    }
 }

@@ -30,13 +30,15 @@ pub(super) struct Arrival {
     pub at: Time,
     /// Where a handler writes an outcome that differs from the status line.
     pub status: FinalStatus,
+    /// Its name.
+    pub id: HeaderValue,
 }
 
 impl Arrival {
     /// For a request that came by without the layer; its outcome goes nowhere.
     #[must_use]
     pub(super) fn now(at: Time) -> Self {
-        Self { at, status: FinalStatus::default() }
+        Self { at, status: FinalStatus::default(), id: HeaderValue::from_static("") }
     }
 }
 
@@ -51,7 +53,7 @@ pub(super) async fn record(
     let method = Method::from_name(request.method().as_str());
     let record = api.http.begin(route, method, at);
     let id = request_id(request.headers()).unwrap_or_else(|| api.new_request_id());
-    request.extensions_mut().insert(Arrival { at, status: record.status() });
+    request.extensions_mut().insert(Arrival { at, status: record.status(), id: id.clone() });
     let span = tracing::info_span!("request", request_id = id.to_str().unwrap_or_default());
     let mut response = next.run(request).instrument(span.clone()).await;
     record.status().set(response.status().as_u16());

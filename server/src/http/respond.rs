@@ -18,6 +18,7 @@ use protocol::{
     TopLogprobs, UsageField, sse_event,
 };
 use tokenizer::ToolCall;
+use transfer::PeerName;
 
 use super::error::Failure;
 use super::json;
@@ -49,6 +50,17 @@ pub(super) struct Accepted {
     pub include_usage: bool,
     /// Where the outcome is written.
     pub status: FinalStatus,
+    /// Who computes the prompts, where that is another worker.
+    pub peer: Option<PeerName>,
+}
+
+impl Accepted {
+    fn failure_of(&self, event: &Event) -> Option<Failure> {
+        match &event.news {
+            News::Delta(_) => None,
+            News::End(end) => Failure::of_outcome(&end.outcome, self.peer.as_ref()),
+        }
+    }
 }
 
 /// Answers.
@@ -61,7 +73,7 @@ pub(super) async fn respond(mut accepted: Accepted) -> Response {
     }
     match accepted.events.next().await {
         None => broken().into_response(),
-        Some(first) => match failure_of(&first) {
+        Some(first) => match accepted.failure_of(&first) {
             Some(failure) => failure.into_response(),
             None => streamed(accepted, first),
         },
@@ -71,13 +83,6 @@ pub(super) async fn respond(mut accepted: Accepted) -> Response {
 /// The engine's side ended without a word.
 fn broken() -> Failure {
     Failure::internal("The engine ended before the answer was complete.")
-}
-
-fn failure_of(event: &Event) -> Option<Failure> {
-    match &event.news {
-        News::Delta(_) => None,
-        News::End(end) => Failure::of_outcome(&end.outcome),
-    }
 }
 
 const fn finish_reason(end: &End) -> Option<FinishReason> {
@@ -92,7 +97,7 @@ const fn finish_reason(end: &End) -> Option<FinishReason> {
 async fn whole(accepted: &mut Accepted) -> Result<Response, Failure> {
     let mut ends: Vec<Option<Box<End>>> = accepted.echoes.iter().map(|_| None).collect();
     while let Some(event) = accepted.events.next().await {
-        if let Some(failure) = failure_of(&event) {
+        if let Some(failure) = accepted.failure_of(&event) {
             return Err(failure);
         }
         if let News::End(end) = event.news {
@@ -237,7 +242,7 @@ impl Events {
         };
         for _ in 0..EVENTS_AT_ONCE {
             let Some(news) = event else { break };
-            if let Some(failure) = failure_of(&news) {
+            if let Some(failure) = self.accepted.failure_of(&news) {
                 text.push_str(&self.fail(&failure));
                 return Some(text);
             }

@@ -1,0 +1,84 @@
+//! Prefill and decode apart: what the server adds to the engine and to the transfer.
+//!
+//! A client's request has one HTTP leg, to the decode worker. That one offers the prompt to a
+//! prefill worker ([`offer`]), whose front door for offers ([`door`]) decides as the one for
+//! requests does. [`identity`] is what both must have in common.
+//!
+//! It knows no bytes of KV and no states of a transfer: those are the transfer's and the engine's.
+
+pub mod door;
+pub mod identity;
+pub mod offer;
+
+use transfer::{LinkSnapshot, Rejected as WireRejected};
+
+use admission::{RejectReason, Rejected};
+
+pub use offer::{Offering, PairFailure};
+
+/// Beyond the reasons of admission: the prompt is longer than the prefill worker can compute.
+const TOO_LONG: u8 = 100;
+
+/// What a worker of a pair talks to its peers by.
+pub enum Link {
+    /// A prefill worker's: it listens. The guard keeps it open.
+    Prefill(Box<dyn Listening>),
+    /// A decode worker's.
+    Decode(Offering),
+}
+
+/// A link that listens, until it is dropped.
+pub trait Listening: Send + Sync {
+    /// What is open now.
+    fn snapshot(&self) -> LinkSnapshot;
+    /// Where it listens.
+    fn address(&self) -> std::net::SocketAddr;
+}
+
+impl Link {
+    /// What is open now.
+    #[must_use]
+    pub fn snapshot(&self) -> LinkSnapshot {
+        match self {
+            Self::Prefill(listening) => listening.snapshot(),
+            Self::Decode(offering) => offering.snapshot(),
+        }
+    }
+}
+
+/// A refusal as it goes over the wire.
+fn to_wire(refusal: &Rejected) -> WireRejected {
+    let index = RejectReason::ALL.iter().position(|reason| *reason == refusal.reason);
+    WireRejected {
+        reason: index.and_then(|index| u8::try_from(index).ok()).expect("all are in the list"),
+        retry_after: refusal.retry_after,
+        value: refusal.value,
+        limit: refusal.limit,
+    }
+}
+
+/// A refusal that came over the wire; `None` where it is none of admission's.
+fn from_wire(refusal: &WireRejected) -> Option<Rejected> {
+    let reason = *RejectReason::ALL.get(usize::from(refusal.reason))?;
+    let WireRejected { retry_after, value, limit, .. } = *refusal;
+    Some(Rejected { reason, retry_after, value, limit })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn every_refusal_comes_over_the_wire() {
+        let retry_after = Duration::from_secs(7);
+        for reason in RejectReason::ALL {
+            let refusal = Rejected { reason, retry_after, value: 3, limit: 2 };
+            assert_eq!(from_wire(&to_wire(&refusal)), Some(refusal));
+            assert_ne!(to_wire(&refusal).reason, TOO_LONG);
+        }
+        let odd = WireRejected { reason: TOO_LONG, retry_after, value: 3, limit: 2 };
+        assert_eq!(from_wire(&odd), None);
+    }
+}

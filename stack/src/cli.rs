@@ -46,6 +46,15 @@ pub struct Passed {
     pub args: Vec<OsString>,
 }
 
+/// What `up` runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Topology {
+    /// One server that computes prompts and answers.
+    Unified,
+    /// Prefill and decode apart.
+    Pd,
+}
+
 /// Options of `up`.
 #[derive(Debug, clap::Args)]
 pub struct UpArgs {
@@ -56,7 +65,11 @@ pub struct UpArgs {
     /// Address to listen on, for the API and the console.
     #[arg(long, default_value = "127.0.0.1", env = "SIGHTLINE_HOST")]
     pub host: IpAddr,
-    /// Port of the OpenAI API; 0 chooses a free one.
+    /// What runs: one server, or a prefill worker, a decode worker and a router in front of them.
+    #[arg(long, value_enum, default_value_t = Topology::Unified, env = "SIGHTLINE_TOPOLOGY")]
+    pub topology: Topology,
+    /// Port of the OpenAI API; 0 chooses a free one. Prefill and decode worker are on the two
+    /// ports above it.
     #[arg(long, default_value_t = 8000, env = "SIGHTLINE_PORT")]
     pub port: u16,
     /// Port of the console and of the Prometheus API; 0 chooses a free one.

@@ -170,7 +170,10 @@ impl Scraper {
         } else {
             self.end_unseen(time_ms, self.round);
         }
-        *self.knowledge.families.lock().unwrap_or_else(PoisonError::into_inner) = page.families;
+        // Targets of other roles have families of their own.
+        let mut known = self.knowledge.families.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(page.families);
+        drop(known);
         Ok(batch.len())
     }
 

@@ -1,16 +1,19 @@
 //! `sightline up`: preflight, start, watch, drain.
 //!
 //! Nothing is started before everything that can be checked is checked. The parts: one server
-//! process (unified topology), the scraper, the rules, the console, and the demo load. It restarts
-//! nothing: a child that dies ends the program with the child's exit code.
+//! process or three ([`topology`]), the scrapers, the rules, the console, and the demo load. It
+//! restarts nothing: a child that dies ends the program with the child's exit code.
 
 mod child;
 mod model;
 mod ports;
 mod progress;
+mod topology;
 
+use std::future::{Future, poll_fn};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -28,6 +31,7 @@ use crate::scrape::{Knowledge, Scraper, Target};
 use crate::store::{Bounds, Store};
 use crate::{complain, say};
 use child::{Child, Ready};
+use topology::Started;
 
 pub(crate) use child::end_with_parent;
 
@@ -113,47 +117,57 @@ async fn live(args: &UpArgs) -> Result<u8, Failure> {
     let mut stops = Stops::new()?;
     let model = model::choose(args)?;
     let console = ports::listen("console", "--console-port", args.host, args.console_port).await?;
-    ports::check_api(args.host, args.port).await?;
+    for (what, host, port) in topology::ports(args) {
+        ports::check(what, host, port).await?;
+    }
     if let Some(warning) = &model.warning {
         complain(&format!("warning: {warning}"));
     }
-    child::preflight(args, &model).await?;
+    topology::check(args, &model).await?;
 
-    let mut server = Child::start(args, &model)?;
-    let ready = tokio::select! {
-        ready = server.ready() => ready?,
-        () = stops.next() => {
-            server.stop().await;
-            return Ok(0);
-        }
+    let started = tokio::select! {
+        started = topology::start(args, &model) => started?,
+        // What has started ends with what holds it.
+        () = stops.next() => return Ok(0),
     };
+    let Started { mut children, front, model, targets } = started;
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     // The demo load goes first: it would only be refused while its server drains.
     let load = stop.child_token();
     if args.wants_demo_load() {
-        tasks.spawn(demo::run(ready.address.clone(), ready.model.clone(), load.clone()));
+        tasks.spawn(demo::run(front.address.clone(), model.clone(), load.clone()));
     }
-    let address = start_parts(&ready, console, &stop, &tasks)?;
-    announce(args, &ready, &address);
+    let address = start_parts(&targets, console, &stop, &tasks)?;
+    announce(args, &front, &model, &address);
 
     tokio::select! {
-        cause = server.wait() => {
+        cause = first_to_end(&mut children) => {
             stop.cancel();
             return Err(cause);
         }
         () = stops.next() => {}
     }
     load.cancel();
-    let outcome = drain(&mut server, &mut stops, &stop).await;
+    let outcome = drain(&mut children, &mut stops, &stop).await;
     tasks.close();
     drop(tokio::time::timeout(FAREWELL, tasks.wait()).await);
     outcome
 }
 
-/// Starts scraper, rules and console; the address of the console.
+/// Waits until one of them ends by itself, which none should: the reason.
+async fn first_to_end(children: &mut [Child]) -> Failure {
+    let mut ends: Vec<_> = children.iter_mut().map(|child| Box::pin(child.wait())).collect();
+    poll_fn(|cx| {
+        let mut polled = ends.iter_mut().map(|end| end.as_mut().poll(cx));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
+}
+
+/// Starts scrapers, rules and console; the address of the console.
 fn start_parts(
-    ready: &Ready,
+    targets: &[(&str, String)],
     console: TcpListener,
     stop: &CancellationToken,
     tasks: &TaskTracker,
@@ -164,14 +178,16 @@ fn start_parts(
     let knowledge = Arc::new(Knowledge::default());
     let rules = Rules::parse(&console::rule_files()).map_err(|e| internal(&e))?;
     let rules = Arc::new(rules);
-    let target = Target {
-        address: ready.address.clone(),
-        job: "sightline-unified".to_owned(),
-        cluster: "local".to_owned(),
-        node: node_name(),
-    };
-    let scraper = Scraper::new(target, Arc::clone(&store), Arc::clone(&knowledge));
-    tasks.spawn(scraper.run(stop.clone()));
+    for (job, address) in targets {
+        let target = Target {
+            address: address.clone(),
+            job: (*job).to_owned(),
+            cluster: "local".to_owned(),
+            node: node_name(),
+        };
+        let scraper = Scraper::new(target, Arc::clone(&store), Arc::clone(&knowledge));
+        tasks.spawn(scraper.run(stop.clone()));
+    }
     tasks.spawn(Arc::clone(&rules).run(Arc::clone(&store), stop.clone()));
     let routes = console::routes(Arc::new(Api::new(store, rules, knowledge)));
     let until = stop.clone().cancelled_owned();
@@ -189,15 +205,15 @@ fn node_name() -> String {
 }
 
 /// Says where everything is.
-fn announce(args: &UpArgs, ready: &Ready, console: &str) {
+fn announce(args: &UpArgs, front: &Ready, model: &str, console: &str) {
     let console = console.replace("0.0.0.0", "127.0.0.1");
     let load = if args.wants_demo_load() { "on; DEMO_LOAD=0 turns it off" } else { "off" };
     say("");
-    say(&format!("  Sightline serves {}", ready.model));
+    say(&format!("  Sightline serves {model}"));
     say("");
     say(&format!("    console   http://{console}/"));
-    say(&format!("    API       http://{}/v1", ready.address));
-    say(&format!("    metrics   http://{}/metrics", ready.address));
+    say(&format!("    API       http://{}/v1", front.address));
+    say(&format!("    metrics   http://{}/metrics", front.address));
     say(&format!("    PromQL    http://{console}/api/v1/query?query=up"));
     say(&format!("    demo load {load}"));
     say("");
@@ -207,27 +223,32 @@ fn announce(args: &UpArgs, ready: &Ready, console: &str) {
         "    curl http://{}/v1/chat/completions -H 'content-type: application/json' \\\n      \
          -d '{{\"model\":\"{}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Why is the sky \
          blue?\"}}],\"max_tokens\":48}}'",
-        ready.address, ready.model
+        front.address, model
     ));
     say("");
     say("  Ctrl-C drains and stops.");
 }
 
-/// Lets running requests end; a second signal ends everything now.
+/// Lets running requests end, the front first; a second signal ends everything now.
 async fn drain(
-    server: &mut Child,
+    children: &mut [Child],
     stops: &mut Stops,
     stop: &CancellationToken,
 ) -> Result<u8, Failure> {
     say("");
     say("Draining: running requests may end. Ctrl-C again stops now.");
-    let code = tokio::select! {
-        () = server.stop() => 0,
-        () = stops.next() => {
-            server.kill();
-            exit::INTERRUPTED
+    let stopped = async {
+        for child in &mut *children {
+            child.stop().await;
         }
     };
+    let code = tokio::select! {
+        () = stopped => 0,
+        () = stops.next() => exit::INTERRUPTED,
+    };
+    if code == exit::INTERRUPTED {
+        children.iter_mut().for_each(Child::kill);
+    }
     stop.cancel();
     if code == 0 {
         say("Stopped.");

@@ -1,6 +1,6 @@
-//! The server as a child process: preflight, start, readiness, drain, death.
+//! A server as a child process: preflight, start, readiness, drain, death.
 //!
-//! The child runs in a process group of its own, so that Ctrl-C reaches only this program, which
+//! Each child runs in a process group of its own, so that Ctrl-C reaches only this program, which
 //! then drains the child. It cannot outlive this program: the kernel ends it (Linux), and so does
 //! dropping [`Child`].
 
@@ -14,10 +14,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::model::Chosen;
 use super::progress::Progress;
 use super::{Failure, exit};
-use crate::cli::UpArgs;
 use crate::complain;
 
 /// Set for children of `up`: the id of the process that they must not outlive.
@@ -31,7 +29,10 @@ const LINES_KEPT: usize = 12;
 struct ReadyLine {
     event: String,
     api: String,
-    model: String,
+    /// A router serves whatever its workers do.
+    model: Option<String>,
+    /// Where a prefill worker's transfer link listens.
+    transfer: Option<String>,
 }
 
 /// A server that answers.
@@ -40,11 +41,26 @@ pub(super) struct Ready {
     /// `host:port` of the API.
     pub(super) address: String,
     /// Name that clients use.
-    pub(super) model: String,
+    pub(super) model: Option<String>,
+    /// The port of its transfer link.
+    pub(super) transfer_port: Option<u16>,
 }
 
-/// The running server.
+/// A program to run: a subcommand of the server with its arguments.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    /// What messages call it.
+    pub(super) name: &'static str,
+    /// `serve` or `router`.
+    pub(super) verb: &'static str,
+    pub(super) args: Vec<OsString>,
+    /// Shown while it starts.
+    pub(super) starting: String,
+}
+
+/// A running server.
 pub(super) struct Child {
+    name: &'static str,
     process: tokio::process::Child,
     stdout: Lines<BufReader<ChildStdout>>,
     log: Arc<Log>,
@@ -53,8 +69,8 @@ pub(super) struct Child {
 }
 
 /// The child's log: shown as progress at first, then passed on.
-#[derive(Default)]
 struct Log {
+    name: &'static str,
     last: Mutex<VecDeque<String>>,
     progress: Mutex<Option<Progress>>,
 }
@@ -83,18 +99,14 @@ pub(crate) fn end_with_parent() {
     drop(parent);
 }
 
-fn command(args: &UpArgs, model: &Chosen, verb: &str) -> Result<Command, Failure> {
+fn command(verb: &str, args: &[OsString]) -> Result<Command, Failure> {
     let program = std::env::current_exe().map_err(|e| {
         Failure::new(exit::INTERNAL, format!("the program does not find itself: {e}"))
     })?;
     let mut command = Command::new(program);
     command
-        .args(["server", verb, "--model"])
-        .arg(&model.path)
-        .args(["--host", &args.host.to_string(), "--port", &args.port.to_string()])
-        .args(unless_given(&args.server_args, model.options))
-        .args(log_level(&args.server_args))
-        .args(&args.server_args)
+        .args(["server", verb])
+        .args(args)
         .env(PARENT, std::process::id().to_string())
         .stdin(Stdio::null())
         .process_group(0)
@@ -102,26 +114,9 @@ fn command(args: &UpArgs, model: &Chosen, verb: &str) -> Result<Command, Failure
     Ok(command)
 }
 
-/// Default options, unless the user gives the same one.
-fn unless_given(given: &[OsString], options: &'static [&'static str]) -> &'static [&'static str] {
-    let name = options.first().copied().unwrap_or("");
-    let asked = given.iter().any(|arg| arg.to_string_lossy().starts_with(name));
-    if asked { &[] } else { options }
-}
-
-/// A demo server should be quiet, unless the user asks for more.
-fn log_level(given: &[OsString]) -> Vec<&'static str> {
-    let asked = given.iter().any(|arg| arg.to_string_lossy().starts_with("--log-level"));
-    if asked || std::env::var_os("SIGHTLINE_LOG_LEVEL").is_some() {
-        Vec::new()
-    } else {
-        vec!["--log-level", "warn"]
-    }
-}
-
 /// Has the server check all flags and the model's headers, without loading anything.
-pub(super) async fn preflight(args: &UpArgs, model: &Chosen) -> Result<(), Failure> {
-    let output = command(args, model, "plan")?.stdout(Stdio::piped()).output().await;
+pub(super) async fn preflight(part: &Part) -> Result<(), Failure> {
+    let output = command("plan", &part.args)?.stdout(Stdio::piped()).output().await;
     let output = output
         .map_err(|e| Failure::new(exit::INTERNAL, format!("the check did not start: {e}")))?;
     if output.status.success() {
@@ -133,7 +128,7 @@ pub(super) async fn preflight(args: &UpArgs, model: &Chosen) -> Result<(), Failu
         report.lines().chain(log.lines()).filter_map(|line| line.strip_prefix("error")).collect();
     let errors: Vec<&str> = errors.iter().map(|line| line.trim_start_matches([':', ' '])).collect();
     let message = if errors.is_empty() {
-        "the server refuses these options; `sightline plan` shows why".to_owned()
+        format!("the {} refuses these options; `sightline plan` shows why", part.name)
     } else {
         errors.join("\nerror: ")
     };
@@ -146,23 +141,23 @@ fn code(status: ExitStatus) -> u8 {
 }
 
 impl Child {
-    /// Starts the server; it loads the model while [`Child::ready`] is awaited.
-    pub(super) fn start(args: &UpArgs, model: &Chosen) -> Result<Self, Failure> {
+    /// Starts a part; a worker loads the model while [`Child::ready`] is awaited.
+    pub(super) fn start(part: &Part) -> Result<Self, Failure> {
+        let name = part.name;
         let failed = |e: std::io::Error| {
-            Failure::new(exit::INTERNAL, format!("the server did not start: {e}"))
+            Failure::new(exit::INTERNAL, format!("the {name} did not start: {e}"))
         };
-        let mut command = command(args, model, "serve")?;
+        let mut command = command(part.verb, &part.args)?;
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().map_err(failed)?;
-        let missing = || Failure::new(exit::INTERNAL, "the server has no output");
+        let missing = || Failure::new(exit::INTERNAL, format!("the {name} has no output"));
         let stdout = BufReader::new(process.stdout.take().ok_or_else(missing)?).lines();
         let stderr = process.stderr.take().ok_or_else(missing)?;
-        let log = Arc::new(Log::default());
-        let path = &model.path;
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        log.show(Some(Progress::new(&format!("Loading {name}"))));
+        let (last, progress) = (Mutex::default(), Mutex::default());
+        let log = Arc::new(Log { name, last, progress });
+        log.show(Some(Progress::new(&part.starting)));
         let reader = read_log(stderr, Arc::clone(&log));
-        Ok(Self { process, stdout, log, _reader: reader })
+        Ok(Self { name, process, stdout, log, _reader: reader })
     }
 
     /// Waits until the server says that it serves; the error says why it never will.
@@ -174,7 +169,9 @@ impl Child {
             }
             self.log.show(None);
             let address = line.api.trim_start_matches("http://").trim_end_matches('/');
-            return Ok(Ready { address: address.to_owned(), model: line.model });
+            let port = line.transfer.and_then(|at| at.rsplit_once(':')?.1.parse().ok());
+            let address = address.to_owned();
+            return Ok(Ready { address, model: line.model, transfer_port: port });
         }
         self.log.show(None);
         Err(self.wait().await)
@@ -184,11 +181,13 @@ impl Child {
     pub(super) async fn wait(&mut self) -> Failure {
         let status = match self.process.wait().await {
             Ok(status) => status,
-            Err(error) => return Failure::new(exit::INTERNAL, format!("lost the server: {error}")),
+            Err(error) => {
+                return Failure::new(exit::INTERNAL, format!("lost the {}: {error}", self.name));
+            }
         };
         let cause = self.log.last_lines();
         let cause = if cause.is_empty() { "it said nothing".to_owned() } else { cause };
-        Failure::new(code(status), format!("the server ended ({status}): {cause}"))
+        Failure::new(code(status), format!("the {} ended ({status}): {cause}", self.name))
     }
 
     /// Asks the server to drain and waits until it has.
@@ -198,7 +197,7 @@ impl Child {
         let pid = id.and_then(rustix::process::Pid::from_raw);
         let term = rustix::process::Signal::TERM;
         if pid.is_some_and(|pid| rustix::process::kill_process(pid, term).is_err()) {
-            complain("warning: the server could not be told to stop");
+            complain(&format!("warning: the {} could not be told to stop", self.name));
         }
         drop(self.process.wait().await);
     }
@@ -217,7 +216,7 @@ impl Log {
     fn line(&self, line: String) {
         match &*self.progress.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(progress) => progress.line(&line),
-            None => complain(&format!("server: {line}")),
+            None => complain(&format!("{}: {line}", self.name)),
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() == LINES_KEPT {

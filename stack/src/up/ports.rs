@@ -35,12 +35,14 @@ pub(super) async fn listen(
     })
 }
 
-/// Checks that the server will get its ports: that of the API and that of the probes above it.
-pub(super) async fn check_api(host: IpAddr, port: u16) -> Result<(), Failure> {
-    drop(listen("API", "--port", host, port).await?);
-    if port != 0 {
+/// Checks that a part will get its ports: its own and, for all but the transfer link, that of the
+/// probes above it.
+pub(super) async fn check(what: &str, host: IpAddr, port: u16) -> Result<(), Failure> {
+    drop(listen(what, "--port", host, port).await?);
+    if port != 0 && what != "transfer link" {
         let probes = port.saturating_add(PROBES_ABOVE);
-        drop(listen("probes (100 above the API)", "--port", host, probes).await?);
+        let what = format!("probes (100 above the {what})");
+        drop(listen(&what, "--port", host, probes).await?);
     }
     Ok(())
 }

@@ -142,7 +142,9 @@ impl Failure {
         match self {
             Self::Api(_) | Self::Refused(_) => (false, false),
             Self::Pair(failure) => match &**failure {
-                PairFailure::UnknownPeer { .. } | PairFailure::TooLong { .. } => (false, false),
+                PairFailure::UnknownPeer { .. }
+                | PairFailure::TooLong { .. }
+                | PairFailure::Unspeakable { .. } => (false, false),
                 PairFailure::NoPeer(_) => (true, true),
                 PairFailure::Rejected { .. } => (false, true),
                 PairFailure::Failed { failure, .. } => (true, is_prefills(*failure)),
@@ -171,6 +173,7 @@ fn of_pair(failure: &PairFailure) -> ApiError {
         PairFailure::Rejected { peer, refusal } => {
             refused(refusal, format!("Prefill worker {peer}: {refusal}"))
         }
+        PairFailure::Unspeakable { field, .. } => ApiError::invalid(*field, format!("{failure}.")),
         PairFailure::TooLong { limit, .. } => ApiError::context_length(format!(
             "This model's maximum context length is {limit} tokens as its prefill worker runs it. \
              However, {failure}."

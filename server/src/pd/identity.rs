@@ -78,10 +78,7 @@ pub fn pairing(shape: &Shape) -> String {
     let Shape { model, page_tokens, kv_dtype, ranks, parts } = shape;
     // Where every rank holds everything, their number does not matter.
     let ranks = if parts.iter().all(|part| part.replicated) { 0 } else { *ranks };
-    let text = format!(
-        "{} {model} {page_tokens} {kv_dtype} {ranks} {parts:?}",
-        transfer::PROTOCOL
-    );
+    let text = format!("{} {model} {page_tokens} {kv_dtype} {ranks} {parts:?}", transfer::PROTOCOL);
     format!("{:032x}", xxhash_rust::xxh3::xxh3_128(text.as_bytes()))
 }
 
@@ -98,7 +95,8 @@ mod tests {
 
     #[test]
     fn other_weights_are_another_model() {
-        let folder = std::env::temp_dir().join(format!("sightline-identity-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("sightline-identity-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
         let write = |name: &str, bytes: &[u8]| {
             std::fs::write(folder.join(name), bytes).expect("writable");

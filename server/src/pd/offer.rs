@@ -34,7 +34,9 @@ pub enum PairFailure {
         refusal: Rejected,
     },
     /// The prompt is longer than the prefill worker can compute.
-    #[error("prefill worker {peer} computes prompts of up to {limit} tokens, and this has {tokens}")]
+    #[error(
+        "prefill worker {peer} computes prompts of up to {limit} tokens, and this has {tokens}"
+    )]
     TooLong {
         /// Which.
         peer: PeerName,
@@ -42,6 +44,16 @@ pub enum PairFailure {
         tokens: u64,
         /// Its bound.
         limit: u64,
+    },
+    /// A part of the request is longer than an offer can say.
+    #[error("{field}: {length} are more than the {limit} that can be told a prefill worker")]
+    Unspeakable {
+        /// Which part.
+        field: &'static str,
+        /// Its length.
+        length: usize,
+        /// The bound.
+        limit: usize,
     },
     /// The transfer came to nothing.
     #[error("the KV cache did not come from prefill worker {peer}: {failure}")]
@@ -58,7 +70,7 @@ impl PairFailure {
     #[must_use]
     pub fn refusal(&self) -> Option<Rejected> {
         match self {
-            Self::UnknownPeer { .. } | Self::TooLong { .. } => None,
+            Self::UnknownPeer { .. } | Self::TooLong { .. } | Self::Unspeakable { .. } => None,
             Self::Rejected { refusal, .. } => Some(*refusal),
             Self::NoPeer(_) | Self::Failed { .. } => {
                 let (reason, retry_after) = (RejectReason::Unhealthy, RETRY_AFTER);
@@ -159,6 +171,9 @@ impl Offering {
                     return Err(PairFailure::Failed { peer, failure });
                 }
                 Err(NotOffered::Rejected(refusal)) => return Err(rejected(peer, &refusal)),
+                Err(NotOffered::Invalid { field, length, limit }) => {
+                    return Err(PairFailure::Unspeakable { field, length, limit });
+                }
             }
         }
         Err(last)

@@ -92,7 +92,7 @@ pub(super) async fn start(args: &UpArgs, model: &Chosen) -> Result<Started, Fail
 }
 
 async fn start_pair(args: &UpArgs, model: &Chosen) -> Result<Started, Failure> {
-    let mut prefill = Child::start(&self::prefill(args, model))?;
+    let mut prefill = Child::start(&prefill(args, model))?;
     let (prefill_port, _, transfer_port) = pd_ports(args.port);
     // With known ports both load at the same time.
     let early = if prefill_port != 0 && transfer_port != 0 {
@@ -108,7 +108,7 @@ async fn start_pair(args: &UpArgs, model: &Chosen) -> Result<Started, Failure> {
                 || Failure::new(exit::INTERNAL, "the prefill worker told no transfer port");
             let port = prefill_at.transfer_port.ok_or_else(missing)?;
             let peer = format!("{}@{port}", prefill_at.address);
-            Child::start(&self::decode(args, model, &peer))?
+            Child::start(&decode(args, model, &peer))?
         }
     };
     let decode_at = decode.ready().await?;

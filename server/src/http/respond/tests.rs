@@ -35,6 +35,7 @@ fn response(rig: &Rig, stream: bool) -> (Accepted, Vec<ChoiceSink>) {
         stream,
         include_usage: false,
         status: FinalStatus::default(),
+        peer: None,
     };
     (accepted, sinks)
 }

@@ -24,11 +24,12 @@ use tokio_util::task::TaskTracker;
 use types::Clock;
 
 use crate::cli::{KvDtype, Metrics, Settings};
-use crate::config::{Class, Finding, Findings, Host, Resolved, files, ports, resolve};
+use crate::config::{Class, Finding, Findings, Host, Resolved, RolePlan, files, ports, resolve};
 use crate::exit::Exit;
 use crate::http::listener::{Bound, Bounds};
 use crate::http::{Api, router};
 use crate::lifecycle::{Lifecycle, Phase};
+use crate::pd::{self, Link};
 use crate::probes::Probes;
 use crate::source::Source;
 use crate::{out, plan, telemetry};
@@ -212,6 +213,7 @@ async fn live(
     signals: &mut Signals,
     addresses: Addresses,
 ) -> Exit {
+    let roles = checked.resolved.roles.clone();
     let starting = {
         let api = Arc::clone(api);
         tokio::task::spawn_blocking(move || startup::start(checked, &api))
@@ -223,8 +225,8 @@ async fn live(
             return Exit::Ok;
         }
     };
-    let engine = match started {
-        Ok(Ok(engine)) => engine,
+    let startup::Started { thread, cargo } = match started {
+        Ok(Ok(started)) => started,
         Ok(Err(startup::StartError::Refused(findings))) => return refuse(&findings),
         Ok(Err(startup::StartError::Engine(error))) => {
             tracing::error!(%error, "The engine cannot start.");
@@ -235,31 +237,54 @@ async fn live(
             return Exit::Internal;
         }
     };
-    let mut ended = watch(engine);
+    if let Some(cargo) = cargo {
+        let own = own_name(&roles, addresses.api);
+        if let Err(finding) = pd::start::open(api, &roles, own, cargo).await {
+            return refuse(&finding.into());
+        }
+    }
+    let mut ended = watch(thread);
     api.life.advance(Phase::Ready);
     announce(api, addresses);
     tokio::select! {
         () = signals.next() => {}
         _ = &mut ended => return fail(api, signals).await,
     }
-    drain(api, signals, api.live.values().drain_deadline.0, ended).await
+    let exit = drain(api, signals, api.live.values().drain_deadline.0, ended).await;
+    if let Some(link) = api.link()
+        && tokio::time::timeout(FLUSH_TIME, link.shut_down()).await.is_err()
+    {
+        tracing::warn!("The link did not close in time.");
+    }
+    exit
+}
+
+/// How this worker calls itself to its peers.
+fn own_name(roles: &RolePlan, api: SocketAddr) -> String {
+    roles.advertise.as_ref().map_or_else(|| reachable(api).to_string(), ToString::to_string)
+}
+
+/// The address, or that of this host where it stands for all of the host's.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+    }
+    address
 }
 
 /// Tells the supervisor, and people, where everything is.
 fn announce(api: &Api, addresses: Addresses) {
-    let url = |mut address: SocketAddr| {
-        if address.ip().is_unspecified() {
-            address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-        }
-        format!("http://{address}")
-    };
-    let line = json!({
+    let url = |address: SocketAddr| format!("http://{}", reachable(address));
+    let mut line = json!({
         "event": "ready",
         "api": url(addresses.api),
         "probes": url(addresses.probes),
         "model": api.model_name,
         "pid": std::process::id(),
     });
+    if let Some(transfer) = api.link().and_then(Link::address) {
+        line["transfer"] = reachable(transfer).to_string().into();
+    }
     if let Err(error) = out::line(&line.to_string()) {
         tracing::debug!(%error, "Nobody reads standard output.");
     }

@@ -9,10 +9,14 @@
 pub mod door;
 pub mod identity;
 pub mod offer;
+pub(crate) mod start;
 
-use transfer::{LinkSnapshot, Rejected as WireRejected};
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use admission::{RejectReason, Rejected};
+use transfer::tcp::{DecodeClient, PrefillServer};
+use transfer::{LinkSnapshot, Rejected as WireRejected};
 
 pub use offer::{Offering, PairFailure};
 
@@ -21,18 +25,10 @@ const TOO_LONG: u8 = 100;
 
 /// What a worker of a pair talks to its peers by.
 pub enum Link {
-    /// A prefill worker's: it listens. The guard keeps it open.
-    Prefill(Box<dyn Listening>),
-    /// A decode worker's.
-    Decode(Offering),
-}
-
-/// A link that listens, until it is dropped.
-pub trait Listening: Send + Sync {
-    /// What is open now.
-    fn snapshot(&self) -> LinkSnapshot;
-    /// Where it listens.
-    fn address(&self) -> std::net::SocketAddr;
+    /// A prefill worker's: it listens.
+    Prefill(PrefillServer),
+    /// A decode worker's: it dials.
+    Decode(Offering, Arc<DecodeClient>),
 }
 
 impl Link {
@@ -40,8 +36,25 @@ impl Link {
     #[must_use]
     pub fn snapshot(&self) -> LinkSnapshot {
         match self {
-            Self::Prefill(listening) => listening.snapshot(),
-            Self::Decode(offering) => offering.snapshot(),
+            Self::Prefill(server) => server.snapshot(),
+            Self::Decode(offering, _) => offering.snapshot(),
+        }
+    }
+
+    /// Where it listens, if it does.
+    #[must_use]
+    pub const fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Prefill(server) => Some(server.address()),
+            Self::Decode(..) => None,
+        }
+    }
+
+    /// Closes everything; what is under way has failed then, on both sides.
+    pub async fn shut_down(&self) {
+        match self {
+            Self::Prefill(server) => server.shut_down().await,
+            Self::Decode(_, client) => client.shut_down().await,
         }
     }
 }

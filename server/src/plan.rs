@@ -10,6 +10,7 @@ pub(crate) mod tier;
 mod ways;
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -138,18 +139,24 @@ fn role_values(roles: &RolePlan) -> Vec<(&'static str, String)> {
     let own = roles.advertise.as_ref().map(ToString::to_string);
     values.push(("advertise", own.unwrap_or_else(|| "the address of the API".to_owned())));
     values.push(("pd-secret-file", named(roles.secret.is_some())));
+    let file = |path: &Option<PathBuf>| {
+        path.as_ref().map_or("none".to_owned(), |path| path.display().to_string())
+    };
+    values.extend([
+        ("pd-tls-cert", file(&roles.tls.cert)),
+        ("pd-tls-key", file(&roles.tls.key)),
+        ("pd-tls-ca", file(&roles.tls.ca)),
+    ]);
     match roles.role {
         Role::Unified => {}
         Role::Prefill => values.extend([
             ("transfer-host", roles.transfer.ip().to_string()),
             ("transfer-port", roles.transfer.port().to_string()),
             ("decode-peer", joined(roles.decode_peers.iter().map(ToString::to_string).collect())),
-            ("pd-tls-cert", named(roles.tls_identity.is_some())),
             ("pd-bootstrap-timeout", Span(roles.bootstrap_timeout).to_string()),
         ]),
         Role::Decode => values.extend([
             ("prefill-peer", joined(roles.prefill_peers.iter().map(ToString::to_string).collect())),
-            ("pd-tls-ca", named(roles.tls_roots.is_some())),
             ("pd-local-tokens", roles.local_tokens.to_string()),
             ("pd-waiting-timeout", Span(roles.waiting_timeout).to_string()),
         ]),

@@ -7,6 +7,7 @@ mod echo;
 mod errors;
 mod metrics;
 mod order;
+mod pair;
 mod plan;
 pub(crate) mod rig;
 mod sampling;

@@ -4,16 +4,21 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use admission::AdmissionController;
-use engine::{EngineConfig, HitCurveConfig, HostTier, PrepareError, Prepared, Retention, Storage};
-use memory_pool::HostMemory;
+use engine::{
+    EngineConfig, Handle, HitCurveConfig, HostTier, PrepareError, Prepared, Retention, Storage,
+};
+use memory_pool::{HostMemory, PageBytes};
 use metric_catalog::labels::StartupPhase;
+use transfer::Shape;
 use types::{Clock, Time};
 
 use super::{Checked, host_tier};
-use crate::cli::{PrefixCache, SwaRetention};
+use crate::cli::{KvDtype, PrefixCache, Role, SwaRetention};
 use crate::config::{Finding, Findings, Resolved};
 use crate::http::{Api, Serving};
 use crate::lifecycle::Phase;
+use crate::pd::identity;
+use crate::pd::start::Cargo;
 use crate::storage::{self, Opened};
 use crate::telemetry::curve::candidates;
 use crate::telemetry::gauges;
@@ -45,8 +50,16 @@ impl From<PrepareError> for StartError {
     }
 }
 
+/// An engine that runs.
+pub(crate) struct Started {
+    /// Its thread.
+    pub(crate) thread: JoinHandle<()>,
+    /// What the link of a worker of a pair carries.
+    pub(crate) cargo: Option<Cargo>,
+}
+
 /// Loads, allocates, warms up and starts the engine; then the API can serve. Blocks.
-pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, StartError> {
+pub(crate) fn start(checked: Checked, api: &Api) -> Result<Started, StartError> {
     let mut stopwatch = Stopwatch { api, since: api.clock.now() };
     let (host, facts) = host_tier::allocate(&checked, api.clock)?;
     if let Some(facts) = facts {
@@ -56,6 +69,10 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, Start
     let host = host.map(Arc::new);
     let store = open_store(&checked, host.as_ref(), api)?;
     api.life.advance(Phase::Loading);
+    let identity = match checked.resolved.roles.role {
+        Role::Unified => None,
+        Role::Prefill | Role::Decode => Some(identity::of(&checked.source).map_err(unreadable)?),
+    };
     let Checked { source, tokenizer, resolved, .. } = checked;
     let runner = source.load(&resolved)?;
     let spec = runner.spec().clone();
@@ -77,6 +94,7 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, Start
     api.life.advance(Phase::Warming);
     let rate = warm_up(&mut prepared, api.clock)?;
     stopwatch.lap(StartupPhase::Warmup);
+    let pages = prepared.page_bytes();
     let admission = AdmissionController::new(resolved.limits, rate);
     let [ttft, itl, e2e] = resolved.objectives();
     let objectives = Objectives { ttft, itl, e2e };
@@ -92,8 +110,32 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<JoinHandle<()>, Start
         "The model is loaded."
     );
     let structures = crate::structured::Structures::default();
+    let cargo = match identity {
+        None => None,
+        Some(identity) => Some(cargo(&identity, &resolved, &engine, pages)?),
+    };
     api.open(Serving { engine, admission, tokenizer, spec, structures });
-    Ok(thread)
+    Ok(Started { thread, cargo })
+}
+
+/// What the link carries: the pages, under the model's name.
+fn cargo(
+    identity: &str,
+    resolved: &Resolved,
+    engine: &Handle,
+    pages: Option<Arc<dyn PageBytes>>,
+) -> Result<Cargo, StartError> {
+    let missing = || StartError::Engine("this model's KV has no bytes to send".to_owned());
+    let pages = pages.ok_or_else(missing)?;
+    let page_tokens = u32::try_from(resolved.page_tokens).unwrap_or(u32::MAX);
+    let shape = Shape::of(identity, page_tokens, &KvDtype::F32.to_string(), &*pages);
+    Ok(Cargo { pages, shape, engine: engine.clone(), observer: Arc::new(()) })
+}
+
+fn unreadable(error: std::io::Error) -> StartError {
+    StartError::Engine(format!(
+        "the files of the model cannot be read for its fingerprint: {error}"
+    ))
 }
 
 /// Opens the store behind the host tier, where there is one.

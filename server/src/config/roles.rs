@@ -1,51 +1,21 @@
 //! Prefill and decode apart: which flags fit which role and each other, and what the files hold.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+pub use transfer::tcp::Secret;
+use transfer::tcp::{SecretError, TlsError, TlsFiles};
 
 use super::findings::{Class, Finding, Findings};
 use crate::cli::{PeerAddress, PrefillPeer, Role, RoleSettings, Settings, Span};
-use crate::exit::Exit;
 
 /// Workers of the other role that a worker knows by name; each has series of its own.
 pub const PEERS_MAX: usize = 64;
-/// Shorter secrets can be guessed.
-const SECRET_BYTES_MIN: usize = 16;
-/// Longer ones are some other file.
-const SECRET_BYTES_MAX: usize = 4096;
-/// Certificates of a whole organisation fit; other files do not all.
-const PEM_BYTES_MAX: u64 = 1 << 20;
 /// Where nothing else is said.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// The name of each worker of a pair on one host.
 const PREFILL_PORT: u16 = 8001;
-
-/// Bytes that are never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Arc<[u8]>);
-
-impl Secret {
-    /// The bytes.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl From<&[u8]> for Secret {
-    fn from(bytes: &[u8]) -> Self {
-        Self(bytes.into())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(secret)")
-    }
-}
 
 /// What a worker needs to know of its role.
 #[derive(Debug, Clone)]
@@ -62,10 +32,8 @@ pub struct RolePlan {
     pub decode_peers: Vec<PeerAddress>,
     /// What both ends of a link must know.
     pub secret: Option<Secret>,
-    /// Prefill: certificates and their key, in PEM.
-    pub tls_identity: Option<(Arc<[u8]>, Secret)>,
-    /// Decode: whom to trust, in PEM.
-    pub tls_roots: Option<Arc<[u8]>>,
+    /// Certificates, where links are encrypted.
+    pub tls: TlsFiles,
     /// Decode: a prompt of which so few tokens are not cached is computed here.
     pub local_tokens: usize,
     /// Prefill: how long a decode worker may take to make room.
@@ -100,6 +68,7 @@ pub(super) fn rules(settings: &Settings, findings: &mut Findings) {
         Role::Prefill => prefill(settings, findings),
         Role::Decode => decode(settings, findings),
     }
+    tls(roles, findings);
     for (flag, span) in [
         ("--pd-bootstrap-timeout", roles.pd_bootstrap_timeout),
         ("--pd-waiting-timeout", roles.pd_waiting_timeout),
@@ -132,6 +101,28 @@ fn peers_of_another_role(roles: &RoleSettings, findings: &mut Findings) {
     }
 }
 
+/// Files of TLS come together: whoever shows a certificate has its key, a prefill worker shows one,
+/// and a decode worker checks the one that it is shown.
+fn tls(roles: &RoleSettings, findings: &mut Findings) {
+    let cert = ("--pd-tls-cert", &roles.pd_tls_cert);
+    let key = ("--pd-tls-key", &roles.pd_tls_key);
+    let ca = ("--pd-tls-ca", &roles.pd_tls_ca);
+    let mut needs = vec![(cert, key), (key, cert)];
+    match roles.role {
+        Role::Unified => {}
+        Role::Prefill => needs.push((ca, cert)),
+        Role::Decode => needs.push((cert, ca)),
+    }
+    for ((flag, file), (other, missing)) in needs {
+        if let (Some(file), None) = (file, missing) {
+            let reason = format!("TLS needs {other} too");
+            let fix = format!("{other} FILE too, or no {flag}");
+            findings.add(finding("PD006", flag, file.display(), reason, fix));
+            return;
+        }
+    }
+}
+
 fn prefill(settings: &Settings, findings: &mut Findings) {
     let roles = &settings.roles;
     let host = roles.transfer_host.unwrap_or(Ipv4Addr::LOCALHOST.into());
@@ -146,14 +137,6 @@ fn prefill(settings: &Settings, findings: &mut Findings) {
         let reason = "the API or its probes listen on this port";
         let fix = "--transfer-port 0, which chooses a free one";
         findings.add(finding("PD005", "--transfer-port", port, reason, fix));
-    }
-    let pair = [("--pd-tls-cert", &roles.pd_tls_cert), ("--pd-tls-key", &roles.pd_tls_key)];
-    for ((flag, file), (other, missing)) in [(pair[0], pair[1]), (pair[1], pair[0])] {
-        if let (Some(file), None) = (file, missing) {
-            let reason = format!("TLS needs {other} too");
-            let fix = format!("{other} FILE too, or no {flag}");
-            findings.add(finding("PD006", flag, file.display(), reason, fix));
-        }
     }
     names("--decode-peer", &roles.decode_peer, settings, findings);
 }
@@ -228,16 +211,15 @@ fn probe_port(settings: &Settings) -> Option<u16> {
 /// Flags that do nothing in this role, and names that nobody can use.
 pub(super) fn advice(settings: &Settings, findings: &mut Findings) {
     let roles = &settings.roles;
-    let shown =
-        |value: &Option<std::path::PathBuf>| value.as_ref().map(|path| path.display().to_string());
+    let shown = |value: &Option<PathBuf>| value.as_ref().map(|path| path.display().to_string());
     let [unified, prefill, decode] = [Role::Unified, Role::Prefill, Role::Decode];
     let given = [
         ("--transfer-host", roles.transfer_host.map(|host| host.to_string()), &[prefill][..]),
         ("--transfer-port", roles.transfer_port.map(|port| port.to_string()), &[prefill]),
         ("--pd-bootstrap-timeout", roles.pd_bootstrap_timeout.map(|t| t.to_string()), &[prefill]),
-        ("--pd-tls-cert", shown(&roles.pd_tls_cert), &[prefill]),
-        ("--pd-tls-key", shown(&roles.pd_tls_key), &[prefill]),
-        ("--pd-tls-ca", shown(&roles.pd_tls_ca), &[decode]),
+        ("--pd-tls-cert", shown(&roles.pd_tls_cert), &[prefill, decode]),
+        ("--pd-tls-key", shown(&roles.pd_tls_key), &[prefill, decode]),
+        ("--pd-tls-ca", shown(&roles.pd_tls_ca), &[prefill, decode]),
         ("--pd-local-tokens", roles.pd_local_tokens.map(|tokens| tokens.to_string()), &[decode]),
         ("--pd-waiting-timeout", roles.pd_waiting_timeout.map(|t| t.to_string()), &[decode]),
         ("--pd-secret-file", shown(&roles.pd_secret_file), &[prefill, decode]),
@@ -264,18 +246,26 @@ pub(super) fn advice(settings: &Settings, findings: &mut Findings) {
 /// Everything about the role, with what its files hold. `page_tokens` is the size of a page.
 pub(super) fn plan(settings: &Settings, page_tokens: usize, findings: &mut Findings) -> RolePlan {
     let roles = &settings.roles;
-    let mut secret_of = |flag, file: &Option<std::path::PathBuf>| {
-        file.as_deref().and_then(|file| secret(flag, file, findings))
+    let mut read = |flag, file: &Option<PathBuf>| {
+        let file = file.as_deref()?;
+        Secret::read(file).map_err(|error| findings.add(unusable(flag, file, &error))).ok()
     };
     // A secret of a role that does not use it is read all the same: a wrong file is wrong.
-    let secret = secret_of("--pd-secret-file", &roles.pd_secret_file);
-    let admin_token = secret_of("--admin-token-file", &roles.admin_token_file);
-    let mut pem_of = |flag, file: &Option<std::path::PathBuf>, label: &str| {
-        file.as_deref().and_then(|file| pem(flag, file, label, findings))
+    let secret = read("--pd-secret-file", &roles.pd_secret_file);
+    let admin_token = read("--admin-token-file", &roles.admin_token_file);
+    let tls = TlsFiles {
+        cert: roles.pd_tls_cert.clone(),
+        key: roles.pd_tls_key.clone(),
+        ca: roles.pd_tls_ca.clone(),
     };
-    let certificates = pem_of("--pd-tls-cert", &roles.pd_tls_cert, "CERTIFICATE");
-    let key = pem_of("--pd-tls-key", &roles.pd_tls_key, "PRIVATE KEY");
-    let tls_roots = pem_of("--pd-tls-ca", &roles.pd_tls_ca, "CERTIFICATE");
+    let works = match roles.role {
+        Role::Unified => Ok(()),
+        Role::Prefill => tls.acceptor().map(drop),
+        Role::Decode => tls.connector().map(drop),
+    };
+    if let Err(error) = works {
+        findings.add(certificates(&error));
+    }
     let host = roles.transfer_host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     RolePlan {
         role: roles.role,
@@ -284,8 +274,7 @@ pub(super) fn plan(settings: &Settings, page_tokens: usize, findings: &mut Findi
         prefill_peers: roles.prefill_peer.clone(),
         decode_peers: roles.decode_peer.clone(),
         secret,
-        tls_identity: certificates.zip(key.as_deref().map(Secret::from)),
-        tls_roots,
+        tls,
         local_tokens: roles.pd_local_tokens.unwrap_or(page_tokens),
         bootstrap_timeout: roles.pd_bootstrap_timeout.map_or(TIMEOUT, |span| span.0),
         waiting_timeout: roles.pd_waiting_timeout.map_or(TIMEOUT, |span| span.0),
@@ -293,70 +282,34 @@ pub(super) fn plan(settings: &Settings, page_tokens: usize, findings: &mut Findi
     }
 }
 
-fn unreadable(flag: &'static str, file: &Path, error: &std::io::Error) -> Finding {
-    let class = match Exit::of_io(error) {
-        Exit::Permission => Class::Permission,
-        Exit::Ok
-        | Exit::Usage
-        | Exit::Host
-        | Exit::Internal
-        | Exit::Temporary
-        | Exit::Peer
-        | Exit::Configuration => Class::Configuration,
-    };
-    let reason = format!("the file cannot be read: {error}");
-    let fix = format!("{flag} with a file that this process may read, or no {flag}");
-    Finding { class, ..finding("PD012", flag, file.display(), reason, fix) }
-}
-
-fn read(file: &Path, most: u64) -> std::io::Result<Vec<u8>> {
-    use std::io::Read;
-    let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(most + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// The secret in `file`, without the blanks and line ends around it.
-fn secret(flag: &'static str, file: &Path, findings: &mut Findings) -> Option<Secret> {
-    let bytes = match read(file, SECRET_BYTES_MAX as u64) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            findings.add(unreadable(flag, file, &error));
-            return None;
+/// What is wrong with the file of a secret; the error says what would work.
+fn unusable(flag: &'static str, file: &Path, error: &SecretError) -> Finding {
+    let (class, fix) = match error {
+        SecretError::Unreadable { error, .. } => {
+            let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+            let class = if denied { Class::Permission } else { Class::Configuration };
+            (class, format!("{flag} with a file that this process may read, or no {flag}"))
+        }
+        SecretError::Exposed { path, .. } => {
+            (Class::Configuration, format!("chmod 600 {}", path.display()))
+        }
+        SecretError::Length { .. } => {
+            let fix = format!("{flag} with a file of the output of `openssl rand -hex 32`");
+            (Class::Configuration, fix)
         }
     };
-    let secret = bytes.trim_ascii();
-    let reason = match secret.len() {
-        0..SECRET_BYTES_MIN => format!(
-            "it holds {} bytes, and a secret of fewer than {SECRET_BYTES_MIN} can be guessed",
-            secret.len()
-        ),
-        SECRET_BYTES_MIN..=SECRET_BYTES_MAX => return Some(secret.into()),
-        _ => format!("it holds more than {SECRET_BYTES_MAX} bytes, which is no secret"),
-    };
-    let fix = format!("{flag} with the output of `openssl rand -hex 32`");
-    findings.add(finding("PD013", flag, file.display(), reason, fix));
-    None
+    let reason = error.to_string();
+    Finding { class, ..finding("PD013", flag, file.display(), reason, fix) }
 }
 
-fn pem(flag: &'static str, file: &Path, label: &str, findings: &mut Findings) -> Option<Arc<[u8]>> {
-    let bytes = match read(file, PEM_BYTES_MAX) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            findings.add(unreadable(flag, file, &error));
-            return None;
-        }
+/// What is wrong with the files of TLS; the error names them.
+pub(crate) fn certificates(error: &TlsError) -> Finding {
+    let (flag, value) = match error {
+        TlsError::File { path, .. } | TlsError::Identity { path, .. } => ("--pd-tls-cert", path),
+        TlsError::Authority { path, .. } => ("--pd-tls-ca", path),
+        TlsError::Incomplete { .. } => ("--pd-tls-cert", &PathBuf::new()),
     };
-    let text = String::from_utf8_lossy(&bytes);
-    let begins = |line: &str| {
-        let line = line.trim().strip_prefix("-----BEGIN ").and_then(|l| l.strip_suffix("-----"));
-        line.is_some_and(|found| found.ends_with(label))
-    };
-    if bytes.len() as u64 > PEM_BYTES_MAX || !text.lines().any(begins) {
-        let reason = format!("it is no PEM file with a {label}");
-        let fix = format!("{flag} with a file in which -----BEGIN {label}----- stands");
-        findings.add(finding("PD014", flag, file.display(), reason, fix));
-        return None;
-    }
-    Some(bytes.into())
+    let fix =
+        "files in PEM that belong together, or no --pd-tls-cert, --pd-tls-key and --pd-tls-ca";
+    finding("PD014", flag, value.display(), error.to_string(), fix)
 }

@@ -53,7 +53,7 @@ fn has_token(api: &Api, headers: &HeaderMap) -> bool {
         let (scheme, token) = value.split_at_checked(7)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
     });
-    sent.is_some_and(|sent| equal(sent, token.bytes()))
+    sent.is_some_and(|sent| equal(sent, &token.bytes()))
 }
 
 /// Takes as long for equal lengths, whatever the bytes are.

@@ -60,7 +60,7 @@ impl Api {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let traceparent = text(TRACEPARENT).filter(|text| text.len() <= TRACEPARENT_MAX);
         let prefill = match self.link() {
-            Some(Link::Decode(offering)) => {
+            Some(Link::Decode(offering, _)) => {
                 let given = headers.get(PREFILL_HEADER).map(|name| name.to_str().unwrap_or("?"));
                 given.map(|name| offering.named(name)).transpose()?
             }
@@ -116,7 +116,7 @@ impl Api {
         if offers.is_empty() {
             return Ok(nothing());
         }
-        let Some(Link::Decode(offering)) = self.link() else { return Err(Failure::loading()) };
+        let Some(Link::Decode(offering, _)) = self.link() else { return Err(Failure::loading()) };
         let fixed = asked.route.prefill.clone();
         let (peer, taken) = offering.offer(fixed, &offers, || self.next_id()).await?;
         let mut taken = taken.into_iter();

@@ -117,6 +117,8 @@ async fn a_drain_by_an_admin_ends_when_the_admin_says_so() {
 async fn others_need_the_token_and_pages_of_a_browser_are_others() {
     let path = std::env::temp_dir().join(format!("sightline-token-{}", std::process::id()));
     std::fs::write(&path, "0123456789abcdef\n").expect("the temporary folder is writable");
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&path, private).expect("it is ours");
     let with = Rig::new(&format!("--model fake --admin-token-file {}", path.display()));
     let without = Rig::new("--model fake");
     std::fs::remove_file(&path).expect("it is there");

@@ -18,6 +18,7 @@ use crate::app;
 use crate::cli::{Cli, Command, Settings};
 use crate::http::{Api, Peer, Serving, router};
 use crate::lifecycle::{Lifecycle, Phase};
+use crate::pd;
 
 /// No test waits longer for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,9 +47,22 @@ impl Rig {
     pub(crate) fn with_thread(flags: &str) -> (Self, JoinHandle<()>) {
         let checked = app::check(&settings(flags)).expect("the flags can work");
         let rig = Self::of(&checked);
-        let thread = app::startup::start(checked, &rig.api).expect("the engine starts");
+        let started = app::startup::start(checked, &rig.api).expect("the engine starts");
         rig.api.life.advance(Phase::Ready);
-        (rig, thread)
+        (rig, started.thread)
+    }
+
+    /// A worker of a pair with its link open, called `own` by the others. What it needs of them may
+    /// be missing.
+    pub(crate) async fn worker(flags: &str, own: &str) -> Self {
+        let checked = app::check(&settings(flags)).expect("the flags can work");
+        let (rig, plan) = (Self::of(&checked), checked.resolved.roles.clone());
+        let started = app::startup::start(checked, &rig.api).expect("the engine starts");
+        let cargo = started.cargo.expect("a worker of a pair has a link");
+        let opened = pd::start::open(&rig.api, &plan, own.to_owned(), cargo).await;
+        opened.expect("the link opens");
+        rig.api.life.advance(Phase::Ready);
+        rig
     }
 
     /// A server whose model is not loaded.
@@ -114,6 +128,17 @@ impl Rig {
         let wait = async {
             while !condition(self) {
                 tokio::task::yield_now().await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, wait).await;
+        waited.unwrap_or_else(|_| panic!("waited in vain until {what}"));
+    }
+
+    /// As [`until`](Self::until), for what other threads or timers do.
+    pub(crate) async fn until_sleeping(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let wait = async {
+            while !condition(self) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         let waited = tokio::time::timeout(PATIENCE, wait).await;

@@ -1,5 +1,6 @@
 //! Flags about prefill and decode apart.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::*;
@@ -13,6 +14,8 @@ impl TestFile {
         let name = format!("sightline-roles-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, text).expect("the temporary folder is writable");
+        let private = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&path, private).expect("it is ours");
         Self(path)
     }
 
@@ -89,38 +92,48 @@ fn links_that_leave_the_host_need_a_secret() {
     let flags = "--role prefill --transfer-host 0.0.0.0";
     let found = wrong(flags, "PD004", "--transfer-host", "0.0.0.0");
     assert!(found.fix.contains("--transfer-host 127.0.0.1"), "{found}");
-    let file = TestFile::new("secret", "  0123456789abcdef\n");
+    let file = TestFile::new("secret", "0123456789abcdef\n");
     let resolved = works(&format!("{flags} --pd-secret-file {}", file.path()));
     let secret = resolved.roles.secret.expect("the secret");
-    assert_eq!(secret.bytes(), b"0123456789abcdef");
-    assert_eq!(format!("{secret:?}"), "(secret)");
+    assert_eq!(&secret.bytes()[..], b"0123456789abcdef");
+    assert!(!format!("{secret:?}").contains("0123"));
     works("--role prefill --transfer-host ::1 --transfer-port 0");
     let short = TestFile::new("short", "0123456789abcde\n");
     let flags = format!("--role prefill --pd-secret-file {}", short.path());
     let found = wrong(&flags, "PD013", "--pd-secret-file", &short.path());
     assert!(found.reason.contains("15 bytes"), "{found}");
     let flags = "--admin-token-file /nowhere/token";
-    let found = wrong(flags, "PD012", "--admin-token-file", "/nowhere/token");
-    assert!(found.reason.contains("cannot be read"), "{found}");
+    let found = wrong(flags, "PD013", "--admin-token-file", "/nowhere/token");
+    assert!(found.fix.contains("no --admin-token-file"), "{found}");
+    let all = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(&file.0, all).expect("it is ours");
+    let flags = format!("--role prefill --pd-secret-file {}", file.path());
+    let found = wrong(&flags, "PD013", "--pd-secret-file", &file.path());
+    assert_eq!(found.fix, format!("chmod 600 {}", file.path()));
+}
+
+/// Certificates that the link's own tests use.
+fn certificate(name: &str) -> String {
+    format!("{}/transfer/tests/certificates/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]
 fn tls_needs_certificates_and_their_key() {
-    let pem = |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n");
-    let cert = TestFile::new("cert", &pem("CERTIFICATE"));
-    let key = TestFile::new("key", &pem("EC PRIVATE KEY"));
-    let flags = format!("--role prefill --pd-tls-cert {}", cert.path());
-    let found = wrong(&flags, "PD006", "--pd-tls-cert", &cert.path());
+    let [cert, key, ca] = ["worker.pem", "worker.key", "authority.pem"].map(certificate);
+    let flags = format!("--role prefill --pd-tls-cert {cert}");
+    let found = wrong(&flags, "PD006", "--pd-tls-cert", &cert);
     assert!(found.reason.contains("--pd-tls-key"), "{found}");
-    let flags = format!("--role prefill --pd-tls-key {}", key.path());
-    wrong(&flags, "PD006", "--pd-tls-key", &key.path());
-    let both = format!("--pd-tls-cert {} --pd-tls-key {}", cert.path(), key.path());
-    assert!(works(&format!("--role prefill {both}")).roles.tls_identity.is_some());
-    let swapped = format!("--pd-tls-cert {} --pd-tls-key {}", cert.path(), cert.path());
-    wrong(&format!("--role prefill {swapped}"), "PD014", "--pd-tls-key", &cert.path());
-    wrong(&format!("{DECODE} --pd-tls-ca {}", key.path()), "PD014", "--pd-tls-ca", &key.path());
-    assert!(works(&format!("{DECODE} --pd-tls-ca {}", cert.path())).roles.tls_roots.is_some());
-    wrong(&format!("{DECODE} --pd-tls-ca /nowhere"), "PD012", "--pd-tls-ca", "/nowhere");
+    wrong(&format!("--role prefill --pd-tls-key {key}"), "PD006", "--pd-tls-key", &key);
+    wrong(&format!("--role prefill --pd-tls-ca {ca}"), "PD006", "--pd-tls-ca", &ca);
+    let both = format!("--pd-tls-cert {cert} --pd-tls-key {key}");
+    wrong(&format!("{DECODE} {both}"), "PD006", "--pd-tls-cert", &cert);
+    works(&format!("--role prefill {both}"));
+    works(&format!("--role prefill {both} --pd-tls-ca {ca}"));
+    works(&format!("{DECODE} --pd-tls-ca {ca}"));
+    works(&format!("{DECODE} {both} --pd-tls-ca {ca}"));
+    let swapped = format!("--role prefill --pd-tls-cert {key} --pd-tls-key {cert}");
+    wrong(&swapped, "PD014", "--pd-tls-cert", &key);
+    wrong(&format!("{DECODE} --pd-tls-ca /nowhere"), "PD014", "--pd-tls-cert", "/nowhere");
 }
 
 #[test]

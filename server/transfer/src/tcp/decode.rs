@@ -47,8 +47,7 @@ impl DecodeClient {
         let end = DecodeEnd::new(options.limits, &*around.pages, &names(peers), random);
         let wake = Arc::new(Wake::default());
         let port = DecodePort::new("tcp", end, around.surroundings(&wake));
-        let payload_max = options.shape.payload_max();
-        let hub = Hub::new(port, around.pages, payload_max, wake, around.clock);
+        let hub = Hub::new(port, &options, &around, wake);
         let trade = Arc::new(Trade::new(&options, tls));
         let client = Self { hub, trade, dialers: Mutex::default() };
         client.dial(peers);

@@ -1,8 +1,9 @@
 //! One port with everything around it: who polls it, and how its peers are reached.
 
+use super::options::{Environment, LinkOptions};
 use super::refusals::Refusals;
 use super::wire::{Wire, WireError};
-use crate::{Act, Failure, Message, PeerId, PeerName};
+use crate::{Act, Failure, Limits, Message, PeerId, PeerName};
 use memory_pool::PageBytes;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -57,6 +58,8 @@ pub(super) struct Hub<P> {
     pub(super) pages: Arc<dyn PageBytes>,
     /// The largest payload of a frame.
     pub(super) payload_max: usize,
+    /// Of the heartbeats.
+    pub(super) limits: Limits,
     pub(super) wake: Arc<Wake>,
     /// Everything ends.
     pub(super) stop: CancellationToken,
@@ -87,19 +90,19 @@ pub(super) struct Inlet {
 impl<P: Port> Hub<P> {
     pub(super) fn new(
         port: Arc<P>,
-        pages: Arc<dyn PageBytes>,
-        payload_max: usize,
+        options: &LinkOptions,
+        environment: &Environment,
         wake: Arc<Wake>,
-        clock: Clock,
     ) -> Arc<Self> {
         let hub = Arc::new(Self {
             port,
-            pages,
-            payload_max,
+            pages: Arc::clone(&environment.pages),
+            payload_max: options.shape.payload_max(),
+            limits: options.limits,
             wake,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            clock,
+            clock: environment.clock,
             links: Mutex::default(),
             refusals: Mutex::default(),
             turn: Mutex::new(()),
@@ -127,7 +130,8 @@ impl<P: Port> Hub<P> {
         (peer, inlet)
     }
 
-    /// The connections of a peer are of no more use.
+    /// The connections of a peer are of no more use. Nothing more is sent to it than what was
+    /// handed over before.
     pub(super) fn lost(&self, peer: PeerId, failure: Failure) {
         self.port.lost(peer, failure);
         self.pump();

@@ -6,6 +6,7 @@ use super::stream::Stream;
 use super::wire::{Reader, Wire, WireError};
 use crate::{Encoder, Failure, Message, PeerId, PeerName};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWriteExt, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -13,8 +14,11 @@ use tokio::task::JoinSet;
 /// Messages that are written at once.
 const BATCH: usize = 64;
 
-/// Connections of a peer, the one for messages counted twice; more wait, and in the end close.
-const LINES_MAX: usize = 2 + DATA_CONNECTIONS_MAX;
+/// Tasks that read messages or carry frames; further connections wait, and in the end close.
+const LINES_MAX: usize = 1 + DATA_CONNECTIONS_MAX;
+
+/// For what is not written when this side ends a link, and for the peer to hear of it.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Works one peer's connections until one of them fails, the peer is silent, or everything stops.
 /// All of them are closed when it returns, and the end knows.
@@ -33,14 +37,16 @@ pub(super) async fn run<P: Port>(
     let (from, to) = tokio::io::split(stream);
     let mut lines = JoinSet::new();
     lines.spawn(read(Arc::clone(&hub), peer, Reader::new(from, decoder)));
-    lines.spawn(write(to, encoder, messages));
+    let mut writer = JoinSet::new();
+    writer.spawn(write(to, encoder, messages));
     let ended = loop {
         tokio::select! {
             Some(wire) = more.recv(), if lines.len() < LINES_MAX => {
                 lines.spawn(P::frames(Arc::clone(&hub), peer, wire));
             }
-            // There are two at least, and none ends without the loop.
+            // None of them ends without the loop.
             Some(ended) = lines.join_next() => break Some(ended),
+            Some(ended) = writer.join_next() => break Some(ended),
             () = close.cancelled() => break None,
         }
     };
@@ -53,13 +59,21 @@ pub(super) async fn run<P: Port>(
     };
     // First, so that frames which are cut off below are nobody's any more.
     hub.lost(peer, failure);
+    let parting = ended.is_none();
     match ended {
         Some(Ok(error)) => hub.refused(&name, &error),
         Some(Err(error)) => hub.refused(&name, &error),
         None if hub.stop.is_cancelled() => tracing::debug!(peer = %name, "A link is closed."),
-        None => hub.refused(&name, &"it is silent, or does not take what it is told"),
+        None => hub.refused(&name, &"it is silent, or not wanted any more"),
     }
-    lines.shutdown().await;
+    if parting {
+        // What was said last still goes out, then the end of it; the peer answers by closing.
+        let farewell = async {
+            writer.join_next().await;
+            lines.join_next().await;
+        };
+        tokio::time::timeout(LAST_WORDS, farewell).await.ok();
+    }
 }
 
 async fn read<P: Port>(
@@ -89,6 +103,8 @@ async fn write(
     let mut bytes = Vec::new();
     loop {
         if messages.recv_many(&mut batch, BATCH).await == 0 {
+            // Nothing follows. Whether the peer hears that makes no difference any more.
+            to.shutdown().await.ok();
             return WireError::Closed;
         }
         for message in batch.drain(..) {

@@ -62,8 +62,7 @@ impl PrefillServer {
         let end = PrefillEnd::new(options.limits, &*around.pages, page_tokens, &peers);
         let wake = Arc::new(Wake::default());
         let port = PrefillPort::new(end, around.surroundings(&wake), offers);
-        let payload_max = options.shape.payload_max();
-        let hub = Hub::new(port, around.pages, payload_max, wake, around.clock);
+        let hub = Hub::new(port, &options, &around, wake);
         let listener = Arc::new(Listener::new(&options, tls, &peers));
         hub.tasks.spawn(Arc::clone(&listener).accept(Arc::clone(&hub), socket));
         Ok(Self { hub, listener, address })

@@ -2,8 +2,9 @@
 
 use super::hub::Hub;
 use super::wire::{Wire, WireError};
-use crate::{DecodePort, FRAME_HEADER_BYTES, FrameHeader, PeerId, Writing};
+use crate::{DecodePort, FRAME_HEADER_BYTES, FrameHeader, PeerId, Room, Writing};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Read at a time while it is not known how long the next frame is: small frames come many at once.
@@ -12,7 +13,7 @@ const AHEAD_BYTES: usize = 64 << 10;
 /// Receives until the connection fails. Takes memory for two of the largest frames' headers and one
 /// payload, whatever comes.
 pub(super) async fn receive(hub: Arc<Hub<DecodePort>>, peer: PeerId, wire: Wire) -> WireError {
-    let mut frames = Frames::new(wire.stream, hub.payload_max);
+    let mut frames = Frames::new(wire.stream, hub.payload_max, hub.limits.silence());
     loop {
         if let Err(error) = frame(&hub, peer, &mut frames).await {
             return error;
@@ -26,6 +27,9 @@ async fn frame(
     frames: &mut Frames<impl AsyncRead + Unpin>,
 ) -> Result<(), WireError> {
     let header = frames.header().await?;
+    if header == IDLE {
+        return Ok(());
+    }
     // From here its pages are this task's, until `Held` gives them back: also where the task ends
     // inside of this function.
     let writing = hub.port.with(|end, now| end.frame_begins(now, peer, &header));
@@ -43,6 +47,21 @@ async fn frame(
     }
     Ok(())
 }
+
+/// What a sender that has nothing to send says now and then, so that a connection which takes
+/// everything and delivers nothing is noticed: an empty frame for nobody.
+pub(super) const IDLE: FrameHeader = FrameHeader {
+    length: 0,
+    room: Room(0),
+    seq: 0,
+    rank: 0,
+    part: 0,
+    first_layer: 0,
+    layers: 0,
+    first_page: 0,
+    pages: 0,
+    checksum: 0,
+};
 
 /// A frame that is being received.
 struct Held<'a> {
@@ -65,6 +84,8 @@ impl Drop for Held<'_> {
 struct Frames<R> {
     from: R,
     payload_max: usize,
+    /// How long nothing may come.
+    silence: Duration,
     buffer: Box<[u8]>,
     /// What was read and not taken.
     start: usize,
@@ -72,10 +93,10 @@ struct Frames<R> {
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
-    fn new(from: R, payload_max: usize) -> Self {
+    fn new(from: R, payload_max: usize, silence: Duration) -> Self {
         // One more header: the read that ends a payload may bring the next one along.
         let bytes = (2 * FRAME_HEADER_BYTES + payload_max).max(AHEAD_BYTES);
-        Self { from, payload_max, buffer: vec![0; bytes].into(), start: 0, end: 0 }
+        Self { from, payload_max, silence, buffer: vec![0; bytes].into(), start: 0, end: 0 }
     }
 
     async fn header(&mut self) -> Result<FrameHeader, WireError> {
@@ -104,7 +125,10 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
         while self.end - self.start < least {
             let until = (self.start + most).min(self.buffer.len());
-            let count = self.from.read(&mut self.buffer[self.end..until]).await?;
+            let read = self.from.read(&mut self.buffer[self.end..until]);
+            let count = tokio::time::timeout(self.silence, read)
+                .await
+                .map_err(|_| WireError::Silent(self.silence))??;
             if count == 0 {
                 return Err(WireError::Closed);
             }
@@ -117,8 +141,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::payload_checksum;
     use crate::tcp::tests::random::Random;
-    use crate::{Room, payload_checksum};
     use std::pin::Pin;
     use std::task::{Context, Poll};
     use tokio::io::ReadBuf;
@@ -174,7 +198,7 @@ mod tests {
                 sent.push((header, payload));
             }
             let portions = Portions { bytes, at: 0, random };
-            let mut frames = Frames::new(portions, PAYLOAD_MAX);
+            let mut frames = Frames::new(portions, PAYLOAD_MAX, Duration::from_secs(60));
             for (header, payload) in &sent {
                 assert_eq!(frames.header().await.unwrap(), *header, "seed {seed}");
                 assert!(frames.payload(header).await.unwrap() == payload, "seed {seed}");

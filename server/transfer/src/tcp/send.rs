@@ -1,12 +1,14 @@
 //! Prefill: frames from pages into one data connection.
 
 use super::hub::Hub;
+use super::receive::IDLE;
 use super::stream::Stream;
 use super::wire::{Wire, WireError};
 use crate::{FrameBytes, FrameJob, PeerId, PrefillPort};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
 
 /// Small frames are written together up to this many bytes, so that a layer of a short prompt is
 /// not a system call per page.
@@ -24,7 +26,12 @@ pub(super) async fn send(hub: Arc<Hub<PrefillPort>>, peer: PeerId, wire: Wire) -
             Ok(batch) => batch,
             Err(error) => return error,
         };
-        if let Err(error) = write(&mut stream, &batch).await {
+        let written = if batch.is_empty() {
+            write_idle(&mut stream).await
+        } else {
+            write(&mut stream, &batch).await
+        };
+        if let Err(error) = written {
             return error.into();
         }
         for held in &mut batch {
@@ -34,12 +41,14 @@ pub(super) async fn send(hub: Arc<Hub<PrefillPort>>, peer: PeerId, wire: Wire) -
     }
 }
 
-/// Waits for something to send.
+/// Waits for something to send; nothing, where that takes long.
 async fn next<'a>(
     hub: &'a Arc<Hub<PrefillPort>>,
     peer: PeerId,
     stream: &mut Stream,
 ) -> Result<Vec<Held<'a>>, WireError> {
+    // Well before the other side, whose limits are the same, thinks that the connection is dead.
+    let idle_at = Instant::now() + hub.limits.heartbeat / 2;
     loop {
         let ready = hub.wake.frames.notified();
         tokio::pin!(ready);
@@ -52,6 +61,7 @@ async fn next<'a>(
         let mut unexpected = [0; 1];
         tokio::select! {
             () = ready => {}
+            () = tokio::time::sleep_until(idle_at) => return Ok(batch),
             read = stream.read(&mut unexpected) => return Err(match read {
                 Ok(0) => WireError::Closed,
                 Ok(_) => WireError::Misplaced("something came on a connection for frames"),
@@ -73,6 +83,11 @@ fn take(hub: &Arc<Hub<PrefillPort>>, peer: PeerId) -> Vec<Held<'_>> {
     // Looking for frames may have told how far a transfer has come.
     hub.pump();
     batch
+}
+
+async fn write_idle(stream: &mut Stream) -> io::Result<()> {
+    stream.write_all(&IDLE.encode()).await?;
+    stream.flush().await
 }
 
 async fn write(stream: &mut Stream, batch: &[Held<'_>]) -> io::Result<()> {

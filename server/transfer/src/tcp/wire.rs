@@ -6,6 +6,7 @@ use crate::{
     Message, Random, Ready, Refused, Terms,
 };
 use std::io;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 /// Read at a time, at most.
@@ -38,6 +39,9 @@ pub(crate) enum WireError {
     /// Refused, for a reason that has nothing to do with who it is.
     #[error("{0}")]
     TurnedAway(String),
+    /// Nothing came on a connection for frames, not even a sign that the sender has none.
+    #[error("a connection for KV was silent for {0:?}")]
+    Silent(Duration),
     /// A frame where only messages go, or the other way round.
     #[error("{0}")]
     Misplaced(&'static str),
@@ -47,7 +51,7 @@ impl WireError {
     /// What transfers fail with that were on this connection.
     pub(crate) fn failure(&self) -> Failure {
         match self {
-            Self::Io(_) | Self::Closed => Failure::PeerGone,
+            Self::Io(_) | Self::Closed | Self::Silent(_) => Failure::PeerGone,
             Self::Decode(error) if error.is_corruption() => Failure::Checksum,
             Self::Decode(_) | Self::Misplaced(_) => Failure::Protocol,
             Self::Handshake(_)

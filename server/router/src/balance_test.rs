@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use protocol::internal::LoadRole;
+use protocol::internal::{LoadLimits, LoadRole};
 use std::time::Duration;
 use types::Time;
 
 use crate::policy::Guard;
 use crate::testing::*;
-use crate::{Config, Core, PolicyKind, Route, WorkerRole};
+use crate::{Attempt, Config, Core, PolicyKind, Refusal, Route, Verdict, WorkerRole};
 
 const WORKERS: usize = 8;
 /// Prompt tokens per second of each.
@@ -156,4 +156,64 @@ fn conversations_stay_where_their_beginning_is() {
     let (aware, hashed) = (found(PolicyKind::CacheAware), found(PolicyKind::PrefixHash));
     assert!(aware > 0.7 && hashed > 0.7, "{aware} {hashed}");
     assert!(found(PolicyKind::PowerOfTwo) < 0.5);
+}
+
+/// A worker that refuses what would wait for longer than `OBJECTIVE`.
+const OBJECTIVE: f64 = 30.0;
+
+#[test]
+fn an_honest_client_gets_in_and_waits_no_longer_than_the_objective() {
+    // 40 clients, each of whose prompts takes 5 s: 200 s of work at once.
+    let mut bed = Bed::ready(Config::default(), &[("w:1", WorkerRole::Unified)]);
+    let mut queue = Queue::default();
+    // When each comes (again), and the prompts that are being computed.
+    let mut clients: BinaryHeap<Reverse<(Time, u64)>> =
+        (0..40).map(|number| Reverse((at(1.5 + number as f64 * 0.2), number))).collect();
+    let (mut open, mut routes) = (BinaryHeap::new(), Vec::new());
+    let (mut polled, mut asked, mut refused_late) = (1.0, 0, 0);
+    while let Some(Reverse((time, number))) = clients.pop() {
+        let now = time.since(Time::ZERO).as_secs_f64();
+        while polled + 1.0 <= now {
+            polled += 1.0;
+            bed.now = at(polled);
+            while open.peek().is_some_and(|Reverse((done, _))| *done <= bed.now) {
+                let Some(Reverse((_, route))) = open.pop() else { break };
+                routes[route] = None;
+            }
+            let tokens = (queue.backlog(polled) * RATE) as u64;
+            let mut load = busy(LoadRole::Unified, tokens.div_ceil(4_000), tokens);
+            load.limits = LoadLimits { requests: 0, tokens: 0, drain_ms: OBJECTIVE as u64 * 1000 };
+            load.prefill_rate = RATE;
+            bed.tell("w:1", load);
+        }
+        (bed.now, asked) = (time, asked + 1);
+        let text = prompt(false, number);
+        let (request, mut attempt) = (request(&text), Attempt::new());
+        let wait = match bed.core.route(&request, &mut attempt, time) {
+            Ok(route) if queue.backlog(now) + 5.0 <= OBJECTIVE => {
+                let done = queue.add(false, now);
+                assert!(done - now <= OBJECTIVE);
+                open.push(Reverse((at(done), routes.len())));
+                routes.push(Some(route));
+                continue;
+            }
+            Ok(route) => {
+                // The worker counts exactly; so much does its refusal say.
+                refused_late += 1;
+                let wait = (queue.backlog(now) + 5.0 - OBJECTIVE).ceil() as u64;
+                match bed.core.failed(route, refusal(wait), &request, &mut attempt, time).0 {
+                    Verdict::Pass { retry_after } => retry_after.expect("it was refused"),
+                    Verdict::Again(..) => panic!("there is no other"),
+                }
+            }
+            Err(Refusal::Overloaded { retry_after, .. }) => retry_after,
+            Err(refusal) => panic!("{refusal}"),
+        };
+        assert!((1..=6).contains(&wait.as_secs()), "{wait:?}: a place is free within a prompt");
+        clients.push(Reverse((time + wait, number)));
+    }
+    assert_eq!(routes.len(), 40, "all got in");
+    // It worked all the time: nobody was told to wait for longer than was needed.
+    assert!(queue.until <= 1.5 + 200.0 + 5.0, "{}", queue.until);
+    assert!(asked < 40 * 40 && refused_late < asked / 4, "{asked} {refused_late}");
 }

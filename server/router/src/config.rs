@@ -98,7 +98,8 @@ impl Default for BreakerConfig {
 pub struct RetryConfig {
     /// Times that one request is sent, the first one included; at least 1.
     pub tries: u32,
-    /// Retries per request over the long run, 0 to 1.
+    /// Retries per request over the long run, 0 to 1. Those after connections that were not made
+    /// do not count: nobody has done anything for them.
     pub budget_share: f64,
     /// Retries that may be saved up.
     pub budget_burst: f64,

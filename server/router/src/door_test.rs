@@ -175,6 +175,10 @@ fn retries_have_a_budget() {
     }
     // What was saved up at the start, and a tenth.
     assert!((115..=120).contains(&retried), "{retried}");
+    for _ in 0..100 {
+        let (_, verdict) = bed.fails(b"hi", failure(FailureKind::Connect));
+        assert!(next(&verdict).is_some(), "nobody has done anything for it");
+    }
 }
 
 #[test]

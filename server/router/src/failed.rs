@@ -64,19 +64,25 @@ impl Core {
         attempt.tried.push(key);
         let reason = retry_reason(failure, request).filter(|reason| {
             let refused_twice = *reason == RetryReason::Rejected && attempt.refusals > 1;
-            attempt.tries < self.config.retry.tries && !refused_twice && self.budget.has()
+            attempt.tries < self.config.retry.tries && !refused_twice && self.affords(*reason)
         });
         if let Some(reason) = reason {
             let asked = self.ask(request);
             let head_room = matches!(failure.kind, FailureKind::Rejected { status: 429, .. });
             if let Ok(route) = self.choose(&asked, attempt, head_room, now) {
-                self.budget.take();
+                if costs(reason) {
+                    self.budget.take();
+                }
                 return (Verdict::Again(Box::new(route), reason), events);
             }
         }
         let refused = matches!(failure.kind, FailureKind::Rejected { .. });
         let retry_after = refused.then(|| self.come_back(request, attempt, now));
         (Verdict::Pass { retry_after }, events)
+    }
+
+    fn affords(&self, reason: RetryReason) -> bool {
+        !costs(reason) || self.budget.has()
     }
 
     /// What a failure says of the worker that is to blame.
@@ -149,6 +155,17 @@ fn retry_reason(failure: Failure, request: &Request<'_>) -> Option<RetryReason> 
         FailureKind::Broken => Some(RetryReason::Broken),
         FailureKind::FirstByteTimeout | FailureKind::IdleTimeout => Some(RetryReason::Timeout),
         FailureKind::Status(_) => Some(RetryReason::Error),
+    }
+}
+
+/// Is a retry for that reason load beside the request's own? Where no connection was made, no
+/// worker has done anything for it.
+const fn costs(reason: RetryReason) -> bool {
+    match reason {
+        RetryReason::Connect => false,
+        RetryReason::Broken | RetryReason::Rejected | RetryReason::Error | RetryReason::Timeout => {
+            true
+        }
     }
 }
 

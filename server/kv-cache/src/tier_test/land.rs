@@ -3,11 +3,15 @@
 use std::ops::Add;
 
 use proptest::prelude::*;
-use types::{PoolId, Time};
+use types::{Bytes, Pages, PoolId, Time};
 
+use super::examples::{SHARED, orders, serve, text, tier_set};
 use super::naive::{Ask, Flat};
 use super::world::{Checked, PAGE, Request, Seen, World, ids, is_busy, namespace};
-use crate::{Landed, Lookup};
+use crate::{
+    CacheOptions, CopyEnd, CopyOrder, Direction, HostTier, Landed, Lookup, NoRoom, PoolSet,
+    PoolSpec, Retention, WritePolicy,
+};
 
 impl World {
     /// Whether rows are still to come to a table.
@@ -130,4 +134,93 @@ impl Add for Seen {
             given_up: self.given_up + other.given_up,
         }
     }
+}
+
+/// A pool without a window and one of three tokens, with a tier that has all pages.
+fn windowed() -> PoolSet {
+    let spec = |name, pages, window| PoolSpec {
+        name,
+        page_tokens: PAGE,
+        page_bytes: Bytes(1),
+        capacity: Pages(pages),
+        window,
+    };
+    let host = HostTier {
+        pages: vec![16; 2],
+        policy: WritePolicy::WriteThrough,
+        load_back_threshold: 0,
+        storage: false,
+    };
+    let specs = vec![spec("kv", 8, None), spec("swa", 2, Some(3))];
+    let retention = Retention::TailBranch;
+    PoolSet::new(specs, CacheOptions { enabled: true, host: Some(host), retention })
+}
+
+/// Pages of each pool in an order.
+fn sizes(order: &CopyOrder) -> [usize; 2] {
+    [0, 1].map(|wanted| order.pages.iter().filter(|(pool, _, _)| pool.0 == wanted).count())
+}
+
+#[test]
+fn landed_pages_go_to_the_host_and_come_back_to_land_again() {
+    let set = windowed();
+    let prompt = [text(1, 4), text(9, 1)].concat();
+    let land = || {
+        let mut table = set.table();
+        let landed = table.land(&SHARED, &prompt[..9], 8, Lookup::First).expect("room");
+        (table, landed)
+    };
+    let (mut table, landed) = land();
+    assert_eq!(landed, Landed::default());
+    assert!(orders(&set).is_empty(), "the rows are not there yet");
+    table.publish(&SHARED, &prompt[..9], 8);
+    let order = orders(&set).remove(0);
+    // The window before the end of the prompt; the page before is kept when the table goes.
+    assert_eq!((order.direction, sizes(&order)), (Direction::Backup, [4, 1]));
+    set.finish_copy(order.id, CopyEnd::Done);
+    drop(table);
+    let order = orders(&set).remove(0);
+    assert_eq!(sizes(&order), [0, 1]);
+    set.finish_copy(order.id, CopyEnd::Done);
+
+    // Another one needs the whole device.
+    let mut other = set.table();
+    other.land(&SHARED, &[text(2, 8), text(9, 1)].concat(), 16, Lookup::First).expect("room");
+    assert_eq!(other.pages(PoolId(1)).0, 6);
+    assert_eq!(other.wire_pages(0, 0, 16, true).len(), 8 + 2);
+    let mut again = set.table();
+    let refused = again.land(&SHARED, &prompt[..9], 8, Lookup::First);
+    assert_eq!(refused, Err(NoRoom { pool: PoolId(0), pages: 4 }));
+    // It is given up before anything has come: nothing of it is found or copied.
+    drop(other);
+    assert!(orders(&set).is_empty());
+
+    let (table, landed) = land();
+    assert_eq!(landed, Landed { prefix_tokens: 8, host_tokens: 8 });
+    let order = orders(&set).remove(0);
+    assert_eq!((order.direction, sizes(&order)), (Direction::Load, [4, 1]));
+    assert_eq!((table.tokens(), table.pages(PoolId(1)).0), (8, 3));
+    assert!(table.wire_pages(8, 0, 8, true).is_empty(), "nothing is to come");
+    set.finish_copy(order.id, CopyEnd::Done);
+}
+
+#[test]
+fn what_leaves_the_device_for_a_landing_is_saved_before_rows_come() {
+    let host = HostTier {
+        pages: vec![8],
+        policy: WritePolicy::WriteBack,
+        load_back_threshold: 0,
+        storage: false,
+    };
+    let set = tier_set(&[4], host, PAGE);
+    drop(serve(&set, &text(1, 4)));
+    assert!(orders(&set).is_empty());
+    let mut table = set.table();
+    table.land(&SHARED, &text(2, 3), 5, Lookup::First).expect("room");
+    let saved: Vec<_> = orders(&set);
+    assert!(saved.iter().all(|order| order.urgent));
+    let pages = saved.iter().flat_map(|order| &order.pages);
+    let saved_from: Vec<_> = pages.map(|(_, device, _)| *device).collect();
+    assert!(table.pages(PoolId(0)).1.iter().all(|page| saved_from.contains(page)));
+    saved.iter().for_each(|order| set.finish_copy(order.id, CopyEnd::Done));
 }

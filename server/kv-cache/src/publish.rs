@@ -31,8 +31,8 @@ impl Shared {
     pub(crate) const NONE: Self =
         Self { node: NodeId::NONE, published: 0, marks: [0; 3], every: 0, swapped: None };
 
-    /// Decides which windows of `tokens` tokens are worth caching. `found` is the cached prefix that
-    /// they begin with.
+    /// Decides which windows of `tokens` tokens are worth caching. `found` is the cached prefix
+    /// that they begin with.
     pub(crate) fn mark(&mut self, tokens: usize, page_tokens: usize, found: &Match, by: Retention) {
         let branch = if found.full_pages > found.pages { found.full_pages } else { 0 };
         // A prompt of whole pages that comes again can use all of them but the last one.

@@ -81,7 +81,8 @@ impl State {
     }
 
     /// Follows `tokens` from the end of `node`, which holds `from` pages of them, over at most
-    /// `limit` pages in all. `reach(pool)` is what concerns whoever asks in a pool. With `over_host`, over what is on either tier; else over what is on the device.
+    /// `limit` pages in all. `reach(pool)` is what concerns whoever asks in a pool. With
+    /// `over_host`, over what is on either tier; else over what is on the device.
     pub(crate) fn walk(
         &mut self,
         node: NodeId,

@@ -9,12 +9,13 @@
 //! locked until the copy is finished.
 //!
 //! The same for a link. What it has read it shows to the network later: a layer of a page that it
-//! has a [`View`] of is not written until the view is gone. The rows of a sequence are written
-//! once, a layer's before [`LayerProgress`](crate::LayerProgress) announces it, and a page is sent
-//! when nothing more comes into it; its table holds it until the link has let go. What a link
-//! writes, nobody else touches: the page belongs to one table, which is in no batch and publishes
-//! nothing before all rows are there. References are made to layers of one page, by one side at a
-//! time where one of them writes; a breach would show torn rows, never memory outside of the pool.
+//! has a [`View`] of is not written until the view is gone. For into a page that is sent nothing
+//! more comes but rows of the pass that runs, a layer's before
+//! [`LayerProgress`](crate::LayerProgress) announces it; and its table holds it until the link has
+//! let go. What a link writes, nobody else touches: the page belongs to one table, which is in no
+//! batch and publishes nothing before all rows are there. References are made to layers of one
+//! page, by one side at a time where one of them writes; a breach would show torn rows, never
+//! memory outside of the pool.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -124,8 +124,8 @@ impl Flat {
         [loads.len(), there.iter().filter(|part| !part.is_held).count()]
     }
 
-    /// Whether so many pages of a prefix, and what comes behind them up to `pages` pages, find room;
-    /// if not, in which pool.
+    /// Whether so many pages of a prefix, and what comes behind them up to `pages` pages, find
+    /// room; if not, in which pool.
     pub(super) fn room_for(
         &self,
         set: &PoolSet,

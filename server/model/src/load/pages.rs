@@ -33,8 +33,8 @@ pub fn page_multiple(config: &ModelConfig) -> usize {
     config.deepseek_v4.as_ref().map_or(1, |v4| v4.page_multiple())
 }
 
-/// The KV pools of a model on one rank, known from its configuration alone, with pages of `page_tokens`
-/// tokens; `None`: as [`LoadOptions::page_tokens`](super::LoadOptions::page_tokens).
+/// The KV pools of a model on one rank, known from its configuration alone, with pages of
+/// `page_tokens` tokens; `None`: as [`LoadOptions::page_tokens`](super::LoadOptions::page_tokens).
 ///
 /// # Errors
 /// [`PageTokensError`] where pages of this model cannot hold so many.

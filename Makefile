@@ -6,9 +6,11 @@ SHELL := /bin/bash
 
 # make up MODEL=PATH   serves another checkpoint (a Hugging Face folder or a .gguf file)
 # DEMO_LOAD=0          no demo load
+# TOPOLOGY=pd          prefill and decode apart, behind a router
 # ARGS="..."           further arguments of `sightline up`
 MODEL ?=
 DEMO_LOAD ?= 1
+TOPOLOGY ?= unified
 ARGS ?=
 
 help: ## what there is
@@ -17,7 +19,7 @@ help: ## what there is
 up: ## build, fetch the demo model once, serve it with live dashboards
 	@scripts/toolchain.sh
 	@cargo build --release --package stack --bin sightline
-	@MODEL='$(MODEL)' DEMO_LOAD='$(DEMO_LOAD)' scripts/up.sh $(ARGS)
+	@MODEL='$(MODEL)' DEMO_LOAD='$(DEMO_LOAD)' TOPOLOGY='$(TOPOLOGY)' scripts/up.sh $(ARGS)
 
 test: ## everything that must hold before a commit
 	@scripts/test.sh

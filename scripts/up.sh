@@ -10,7 +10,7 @@ if [ -z "$model" ] && ! model=$(scripts/fetch-model.sh); then
   echo "warning: serving $model instead, a test fixture with random weights: its answers are noise" >&2
 fi
 
-args=(up --model "$model")
+args=(up --model "$model" --topology "${TOPOLOGY:-unified}")
 [ "${DEMO_LOAD:-1}" = 0 ] && args+=(--no-demo-load)
 
 # On a terminal the stack gets the foreground to itself, so that Ctrl-C reaches it alone: it drains,

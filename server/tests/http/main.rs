@@ -3,6 +3,7 @@
 mod exit_codes;
 mod golden;
 mod live;
+mod pair;
 mod plan;
 mod process;
 mod sglang;

@@ -29,6 +29,8 @@ pub(super) struct Server {
     pub(super) api: String,
     /// `host:port` of the probes.
     pub(super) probes: String,
+    /// `host:port` of the transfer link, of a prefill worker.
+    pub(super) transfer: Option<String>,
 }
 
 impl Server {
@@ -57,7 +59,8 @@ impl Server {
             let url = ready[key].as_str().expect("a URL");
             url.strip_prefix("http://").expect("an HTTP URL").to_owned()
         };
-        Self { api: host("api"), probes: host("probes"), child, out }
+        let transfer = ready["transfer"].as_str().map(str::to_owned);
+        Self { api: host("api"), probes: host("probes"), transfer, child, out }
     }
 
     pub(super) fn signal(&self, name: &str) {

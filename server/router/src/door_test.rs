@@ -162,6 +162,22 @@ fn a_refusal_by_prefill_cools_the_prefill_worker() {
 }
 
 #[test]
+fn a_worker_that_refused_a_prompt_does_not_hold_it() {
+    let mut bed = Bed::unified(&["a:1"]);
+    let taken_back = [refusal(1), failure(FailureKind::Connect)];
+    for failed in taken_back {
+        bed.fails(&long(), failed);
+        bed.pass(1.1);
+        assert_eq!(bed.route(&long()).map(|route| route.prefix_match), Ok(0.0), "{failed:?}");
+        bed.core.relist(Source::Flags, &[]).expect("few");
+        bed.core.relist(Source::Flags, &[spec("a:1", WorkerRole::Unified)]).expect("few");
+        bed.tell("a:1", report(LoadRole::Unified));
+    }
+    bed.fails(&long(), failure(FailureKind::FirstByteTimeout));
+    assert!(bed.route(&long()).expect("ready").prefix_match > 0.9, "it may have computed it");
+}
+
+#[test]
 fn retries_have_a_budget() {
     let mut bed = Bed::unified(&["a:1", "b:1", "c:1"]);
     let mut config = bed.core.config().clone();

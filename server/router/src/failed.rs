@@ -60,7 +60,7 @@ impl Core {
             self.cool(blamed, retry_after, attempt, now);
         }
         // Its counts go before another worker is chosen.
-        drop(route);
+        self.take_back(route, failure.kind, request);
         attempt.tried.push(key);
         let reason = retry_reason(failure, request).filter(|reason| {
             let refused_twice = *reason == RetryReason::Rejected && attempt.refusals > 1;
@@ -79,6 +79,19 @@ impl Core {
         let refused = matches!(failure.kind, FailureKind::Rejected { .. });
         let retry_after = refused.then(|| self.come_back(request, attempt, now));
         (Verdict::Pass { retry_after }, events)
+    }
+
+    /// Ends a route that failed. Where no worker has begun with the prompt, none will hold it.
+    fn take_back(&mut self, route: Route, kind: FailureKind, request: &Request<'_>) {
+        if !matches!(kind, FailureKind::Connect | FailureKind::Rejected { .. }) {
+            return;
+        }
+        let pieces = self.ask(request).pieces;
+        for leg in [Some(route.serve), route.prefill].into_iter().flatten() {
+            if self.registry.get_mut(leg.key).is_some() {
+                self.prefixes.take_back(leg.key.slot, &pieces, leg.held);
+            }
+        }
     }
 
     fn affords(&self, reason: RetryReason) -> bool {

@@ -3,8 +3,8 @@
 //! A tree of [`Pieces`], kept as a map from the hash of each beginning to the set of workers that
 //! hold it: a beginning's hash covers all shorter ones, so no edges are needed, and one walk down
 //! a prompt answers for all workers. Two orders of use, per worker and over all, bound it. Shorter
-//! beginnings are always used after longer ones, so a worker that holds a beginning holds all
-//! shorter ones too.
+//! beginnings are always used after longer ones, so that what goes first is never what others
+//! are found behind.
 //!
 //! It is a belief: workers evict without saying so, and two hashes may be equal. Nothing depends on
 //! it but speed.
@@ -134,7 +134,7 @@ impl PrefixTree {
             let Some(node) = self.by_hash.get(hash) else { break };
             let found = self.nodes[*node as usize].holders;
             holders.without(found).iter().for_each(|slot| depths[usize::from(slot)] = depth);
-            // Equal hashes of different prompts aside, `found` is a part of `holders`.
+            // Whoever lacks a shorter beginning is not found, whatever else it holds.
             holders = if depth == 0 { found } else { holders.common(found) };
             depth += 1;
         }
@@ -156,6 +156,18 @@ impl PrefixTree {
             self.remove(self.own[usize::from(slot)].oldest);
         }
         self.trim();
+    }
+
+    /// The worker at `slot` will not hold the prompt after all: takes back what a `remember` added
+    /// to the first `before` pieces. Longer beginnings that it may hold are not found any more.
+    pub(crate) fn take_back(&mut self, slot: u16, pieces: &Pieces, before: u8) {
+        for hash in pieces.hashes().iter().skip(usize::from(before)).rev() {
+            let node = self.by_hash.get(hash).copied();
+            let held = node.and_then(|node| self.held.get(&held_key(node, slot)).copied());
+            if let Some(entry) = held {
+                self.remove(entry);
+            }
+        }
     }
 
     /// The worker at `slot` holds nothing.

@@ -35,6 +35,8 @@ pub struct Leg {
     pub role: WorkerRole,
     pub(crate) key: WorkerKey,
     pub(crate) charge: Charge,
+    /// Pieces of the prompt that it was believed to hold before.
+    pub(crate) held: u8,
     /// Where its breaker is half open: the right to ask it.
     pub(crate) probe: Option<Probe>,
 }

@@ -148,8 +148,8 @@ impl Core {
         let uncached = (asked.tokens as f64 * (1.0 - matched)) as u64;
         let compute = Amount { requests: 1, pending: uncached, kv: asked.tokens };
         let hold = Amount { pending: 0, ..compute };
-        let front_leg = self.leg(front, compute, now);
-        let decode_leg = decode.map(|slot| self.leg(slot, hold, now));
+        let front_leg = self.leg(front, compute, asked, now);
+        let decode_leg = decode.map(|slot| self.leg(slot, hold, asked, now));
         for slot in [Some(front), decode].into_iter().flatten() {
             self.prefixes.remember(slot, &asked.pieces);
         }
@@ -167,7 +167,7 @@ impl Core {
         })
     }
 
-    fn leg(&mut self, slot: u16, amount: Amount, now: Time) -> Leg {
+    fn leg(&mut self, slot: u16, amount: Amount, asked: &Asked<'_>, now: Time) -> Leg {
         let turn = self.turns;
         let member = self.registry.at_mut(slot);
         member.turn = turn;
@@ -177,6 +177,7 @@ impl Core {
             role: member.role,
             key: member.key,
             charge: member.ledger.charge(amount),
+            held: asked.depths[usize::from(slot)],
             probe: member.breaker.ask(now),
         }
     }

@@ -53,6 +53,21 @@ fn each_worker_is_found_as_deep_as_it_was_told() {
 }
 
 #[test]
+fn what_is_taken_back_is_what_was_added() {
+    let mut tree = PrefixTree::new(BOUNDS);
+    let long = pieces(&[b'a'; 4000]);
+    tree.remember(3, &pieces(&[b'a'; 1000]));
+    tree.remember(4, &long);
+    let before = tree.depths(&long);
+    tree.remember(3, &long);
+    assert_eq!(tree.depths(&long)[3], before[4]);
+    tree.take_back(3, &long, before[3]);
+    tree.take_back(3, &long, before[3]);
+    assert_eq!(tree.depths(&long), before);
+    tree.check();
+}
+
+#[test]
 fn adversarial_prompts_stay_within_the_bounds() {
     let config = PrefixConfig { bytes_max: 64 << 10, pieces_per_worker: 300 };
     let mut tree = PrefixTree::new(config);

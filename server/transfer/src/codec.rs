@@ -118,11 +118,11 @@ impl FrameHeader {
         bytes: &[u8; FRAME_HEADER_BYTES],
         payload_max: usize,
     ) -> Result<Self, DecodeError> {
-        if bytes[4] != FRAME {
-            return Err(DecodeError::Kind(bytes[4]));
-        }
         if xxh3_64(&bytes[..56]) != number(&bytes[56..]) {
             return Err(DecodeError::Head { kind: "frame" });
+        }
+        if bytes[4] != FRAME {
+            return Err(DecodeError::Kind(bytes[4]));
         }
         if bytes[5] != 0 || bytes[40..48] != [0; 8] {
             return Err(DecodeError::NotZero { kind: "frame" });

@@ -20,6 +20,7 @@ use crate::frame::FrameHeader;
 use crate::link::{LandPages, News, NotOffered, Prompt};
 use crate::message::{Message, Offer, Rejected};
 use crate::observe::{LinkSnapshot, Side};
+use crate::plant::{self, Plant};
 use crate::room::{PeerId, PeerName, Random, Room};
 use crate::snapshot::Board;
 use room::{Phase, RecvRoom};
@@ -207,7 +208,9 @@ impl DecodeEnd {
         if room.phase == Phase::Done {
             // The engine has not heard yet that it succeeded.
             let request = room.request;
-            self.news(request, News::Settled);
+            if !plant::is(Plant::ForgetCrossing) {
+                self.news(request, News::Settled);
+            }
             self.rooms.remove(&key);
             return;
         }
@@ -281,7 +284,7 @@ impl DecodeEnd {
         room.writers -= 1;
         if let Phase::Failed(_) = room.phase {
             self.settle(key);
-        } else if intact {
+        } else if intact || plant::is(Plant::TakeBroken) {
             self.written(now, &writing);
         } else {
             self.broke(now, &writing);
@@ -478,6 +481,12 @@ impl DecodeEnd {
     #[must_use]
     pub fn state(&self, key: RoomKey) -> Option<TransferState> {
         self.rooms.get(&key).map(RecvRoom::state)
+    }
+
+    /// How many rooms are remembered.
+    #[cfg(test)]
+    pub(crate) fn rooms(&self) -> usize {
+        self.rooms.len()
     }
 
     /// What is open now.

@@ -18,10 +18,13 @@ mod link;
 pub mod loopback;
 mod message;
 mod observe;
+mod plant;
 mod port;
 mod prefill;
 mod room;
 mod shape;
+#[cfg(test)]
+mod sim_test;
 mod snapshot;
 #[cfg(feature = "tcp")]
 pub mod tcp;

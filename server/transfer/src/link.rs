@@ -56,8 +56,8 @@ pub struct LandPages {
 }
 
 /// Decode: one accepted transfer in the hands of the engine. Its methods do not block and call
-/// nobody back. Dropping it before the end is `abandon(LocalAbort)`;
-/// drop it after the end.
+/// nobody back. Dropping it before the end is `abandon(LocalAbort)`, but
+/// that nothing follows where its success is on its way to the engine already.
 pub trait Landing: Send {
     /// The rows of the first `tokens` tokens but for the first `skip_tokens` ones (whole pages)
     /// are to come into these pages. Called at most once. From here to `Arrived` or `Settled` the
@@ -87,8 +87,8 @@ pub struct Chunk {
 }
 
 /// Prefill: one accepted transfer in the hands of the engine. Its methods do not block and call
-/// nobody back. Dropping it before the end is `abandon(LocalAbort)`;
-/// drop it after the end.
+/// nobody back. Dropping it before the end is `abandon(LocalAbort)`, but
+/// that nothing follows where its success is on its way to the engine already.
 pub trait Sending: Send {
     /// Sends pages; called in the order of the sequence, not before [`News::Wanted`]. The first
     /// call says that the prefill has started, so it comes with the first chunk that runs, even

@@ -22,6 +22,7 @@ use crate::failure::Failure;
 use crate::link::{Chunk, News};
 use crate::message::{Answer, Message, Rejected};
 use crate::observe::{LinkSnapshot, Side};
+use crate::plant::{self, Plant};
 use crate::room::{PeerId, PeerName, Room};
 use crate::snapshot::Board;
 use room::{Phase, SendRoom};
@@ -261,7 +262,7 @@ impl PrefillEnd {
     /// Tells the engine as soon as nobody reads the pages any more, and forgets what is over.
     fn settle(&mut self, key: RoomKey) {
         let Some(room) = self.rooms.get_mut(&key) else { return };
-        if room.in_flight > 0 {
+        if room.in_flight > 0 && !plant::is(Plant::SettleWhileRead) {
             return;
         }
         let news = match (room.phase, room.let_go) {
@@ -270,16 +271,18 @@ impl PrefillEnd {
             (Phase::Offered(_) | Phase::Accepted | Phase::Wanted | Phase::Sent, _) => return,
         };
         let told = std::mem::replace(&mut room.settled, true);
+        let over = matches!(room.phase, Phase::Over(_));
+        let first = over && !std::mem::replace(&mut room.closed, true);
         room.plan.drop_pages();
         let (phase, request, owned) = (room.phase, room.request, room.owned);
         if let Some(request) = request.filter(|_| !told) {
             self.news(request, news);
         }
         // To be told only now: the peer's pages are written from here.
-        if let (Phase::Over(Err(failure)), false, true) = (phase, told, self.limits.remote_writes) {
+        if let (Phase::Over(Err(failure)), true, true) = (phase, first, self.limits.remote_writes) {
             self.control(key.peer, Message::Ended { room: key.room, failure });
         }
-        if matches!(phase, Phase::Over(_)) && !owned {
+        if over && !owned && !plant::is(Plant::Leak) {
             self.rooms.remove(&key);
         }
     }
@@ -369,6 +372,12 @@ impl PrefillEnd {
     #[must_use]
     pub fn state(&self, key: RoomKey) -> Option<TransferState> {
         self.rooms.get(&key).map(SendRoom::state)
+    }
+
+    /// How many rooms are remembered.
+    #[cfg(test)]
+    pub(crate) fn rooms(&self) -> usize {
+        self.rooms.len()
     }
 
     /// What is open now.

@@ -24,7 +24,10 @@ pub enum DecodeError {
         when: &'static str,
     },
     /// The head is broken.
-    #[error("the checksum of the head of a {kind} is wrong")]
+    #[error(
+        "the checksum of the head of a {kind} is wrong: bytes were changed, or the peer is no \
+         worker of this kind"
+    )]
     Head {
         /// `message` or `frame`.
         kind: &'static str,
@@ -148,14 +151,14 @@ impl Decoder {
             let header = FrameHeader::decode(head, self.payload_max)?;
             return Ok(FRAME_HEADER_BYTES + header.length as usize);
         }
-        let limit = body::limit(kind).ok_or(DecodeError::Kind(kind))?;
-        self.in_place(kind)?;
         let Some(head) = self.buffer.first_chunk::<MESSAGE_HEADER_BYTES>() else {
             return Ok(MESSAGE_HEADER_BYTES);
         };
         if xxh3_64(&head[..24]) != number(&head[24..]) {
             return Err(DecodeError::Head { kind: "message" });
         }
+        let limit = body::limit(kind).ok_or(DecodeError::Kind(kind))?;
+        self.in_place(kind)?;
         if head[5..8] != [0; 3] {
             return Err(DecodeError::NotZero { kind: "message" });
         }

@@ -78,7 +78,13 @@ impl PrefillEnd {
 
     fn on_land(&mut self, now: Time, key: RoomKey, skip_tokens: u64) {
         let Some(room) = self.rooms.get_mut(&key) else {
-            self.unknown(key, Failure::Protocol);
+            let link = self.links.get(&key.peer);
+            if link.is_some_and(|link| link.recent.has(key.room)) {
+                // That it is over is on its way.
+                self.board.stray();
+            } else {
+                self.unknown(key, Failure::Protocol);
+            }
             return;
         };
         match (room.phase, room.skip) {

@@ -9,6 +9,7 @@ use types::{PageId, PoolId};
 use crate::FRAME_PAGES_MAX;
 use crate::ends::{Bits, Layout};
 use crate::link::Chunk;
+use crate::plant::{self, Plant};
 
 /// What a frame carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,6 +246,7 @@ impl Task {
         if let Some((group, _)) = self.group {
             return group;
         }
+        let layers = if plant::is(Plant::SendEarly) { usize::MAX } else { layers };
         let ready = layout.parts[usize::from(self.part)].layers_within(layers);
         u16::try_from(ready).expect("layers are few").saturating_sub(self.layer)
     }

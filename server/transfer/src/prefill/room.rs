@@ -71,6 +71,8 @@ pub(super) struct SendRoom {
     pub(super) let_go: Option<Failure>,
     /// The engine was told that nobody reads the pages any more.
     pub(super) settled: bool,
+    /// It is over, and nobody reads its pages any more.
+    pub(super) closed: bool,
     /// The engine has it in its hands.
     pub(super) owned: bool,
     /// It counts among the open rooms of its peer.
@@ -99,6 +101,7 @@ impl SendRoom {
             cached: CachedTokens::default(),
             let_go: None,
             settled: false,
+            closed: false,
             owned: true,
             open: true,
         }

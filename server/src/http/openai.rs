@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use engine::Namespace;
 use model::SamplingParams;
 use protocol::{ApiError, Envelope, Limits, MAX_PROMPT_LOGPROBS, ModelCard, ModelList};
+use transfer::PeerName;
 use types::{Priority, PriorityClass, Time};
 
 use super::error::{Failure, not_taken};
@@ -111,13 +112,8 @@ async fn accept(
     let namespace = api.namespace(tenant.as_deref(), generation.cache_salt.as_deref());
     let budgets = budgets(&generation, &prompts, &limits).map_err(|error| denied(error.into()))?;
     let asked = Asked { route: &route, namespace: &namespace, tenant: tenant.as_deref(), priority };
-    let remote = api.offer(serving, &asked, &prompts, generation.n).await.map_err(denied)?;
-    let peer = remote.peer.clone();
-    let planned = api.plan(serving, &generation, &namespace, &prompts, permits, &budgets, remote);
-    let planned = planned.map_err(|failure| {
-        api.count_evicted(&failure, &prompts, generation.n, class);
-        denied(failure)
-    })?;
+    let placed = api.place(serving, &asked, &generation, &prompts, permits, &budgets).await;
+    let (peer, planned) = placed.map_err(denied)?;
     let lengths: Vec<usize> = planned.iter().map(|planned| planned.prompt.len()).collect();
     let id = planned.first().map_or(0, |planned| planned.id.0);
     let common = Common {
@@ -200,6 +196,26 @@ impl Api {
         Ok(serving.admission.try_admit_family(priority, choices, self.clock.now())?)
     }
 
+    /// Finds out who computes each prompt, and charges those that are computed here.
+    async fn place(
+        &self,
+        serving: &Serving,
+        asked: &Asked<'_>,
+        generation: &protocol::Generation,
+        prompts: &[Tokenized],
+        permits: Vec<QueuePermit>,
+        budgets: &[usize],
+    ) -> Result<(Option<PeerName>, Vec<Planned>), Failure> {
+        let Remote { peer, choices } = self.offer(serving, asked, prompts, generation.n).await?;
+        let named = asked.namespace;
+        let planned = self.plan(serving, generation, named, prompts, permits, budgets, choices);
+        let class = asked.priority.class();
+        let planned = planned.inspect_err(|failure| {
+            self.count_evicted(failure, prompts, generation.n, class);
+        })?;
+        Ok((peer, planned))
+    }
+
     /// Charges every prompt. One that is computed elsewhere counts as a request, not in tokens:
     /// those are counted where they are computed.
     #[expect(clippy::too_many_arguments, reason = "what the steps before have found out")]
@@ -211,11 +227,11 @@ impl Api {
         prompts: &[Tokenized],
         permits: Vec<QueuePermit>,
         budgets: &[usize],
-        remote: Remote,
+        remote: Vec<Option<Taken>>,
     ) -> Result<Vec<Planned>, Failure> {
         let now = self.clock.now();
         let mut planned = Vec::with_capacity(permits.len());
-        let choices = permits.into_iter().zip(remote.choices).enumerate();
+        let choices = permits.into_iter().zip(remote).enumerate();
         for (choice, (permit, taken)) in choices {
             let Tokenized { tokens, scored_echo, .. } = &prompts[choice / generation.n];
             let cached = match (&taken, scored_echo) {

@@ -1,7 +1,5 @@
 //! Prefill and decode apart, over real sockets: two servers that answer like one.
 
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::http::Request;
 use engine::EngineSnapshot;
@@ -40,7 +38,7 @@ impl Pair {
     async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let wait = async {
             while !condition(self) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::task::yield_now().await;
             }
         };
         let waited = tokio::time::timeout(PATIENCE, wait).await;
@@ -299,13 +297,13 @@ async fn a_prefill_worker_that_restarts_is_found_again() {
     let port = prefill.api.link().and_then(|link| link.address()).expect("a listener").port();
     prefill.api.link().expect("a link").shut_down().await;
     prefill.serving().engine.shutdown();
-    decode.until_sleeping("it is missed", |rig| !rig.api.life.is_ready()).await;
+    decode.until("it is missed", |rig| !rig.api.life.is_ready()).await;
     let refused = decode.post("/v1/completions", &long(2)).await;
     assert!(refused.status.is_server_error(), "{}", refused.text());
     drop(prefill);
     let flags = format!("--model fake:step=0ms --role prefill --transfer-port {port}");
     let prefill = Rig::worker(&flags, PREFILL).await;
-    decode.until_sleeping("it is found again", |rig| rig.api.life.is_ready()).await;
+    decode.until("it is found again", |rig| rig.api.life.is_ready()).await;
     let pair = Pair { prefill, decode };
     assert_eq!(pair.decode.post("/v1/completions", &long(2)).await.status, 200);
     pair.idle().await;
@@ -319,7 +317,7 @@ async fn another_model_is_refused_with_both_names() {
     let flags = format!("--model fake:seed=2 --role decode --prefill-peer {PREFILL}@{port}");
     let decode = Rig::worker(&flags, DECODE).await;
     decode
-        .until_sleeping("it is refused", |rig| {
+        .until("it is refused", |rig| {
             let missing = rig.api.life.needs().missing_peers;
             missing.iter().any(|(_, why)| why.matches("fake-").count() == 2)
         })

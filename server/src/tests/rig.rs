@@ -134,17 +134,6 @@ impl Rig {
         waited.unwrap_or_else(|_| panic!("waited in vain until {what}"));
     }
 
-    /// As [`until`](Self::until), for what other threads or timers do.
-    pub(crate) async fn until_sleeping(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let wait = async {
-            while !condition(self) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let waited = tokio::time::timeout(PATIENCE, wait).await;
-        waited.unwrap_or_else(|_| panic!("waited in vain until {what}"));
-    }
-
     pub(crate) fn running(&self) -> usize {
         self.serving().engine.snapshot().running
     }

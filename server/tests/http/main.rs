@@ -6,6 +6,7 @@ mod live;
 mod pair;
 mod plan;
 mod process;
+mod settings;
 mod sglang;
 mod sockets;
 mod store;

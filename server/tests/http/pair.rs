@@ -1,13 +1,9 @@
 //! Prefill and decode workers as processes: they answer like one, and outlive each other.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
-use super::process::{Connection, Server, get, post};
+use super::process::{Connection, Server, get, post, until};
 
-/// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
 const TINY: &str = "--model ../tests/fixtures/models/tiny-llama --served-model-name m --threads 1";
 /// A prompt of 900 tokens is computed in about a second.
 const SLOW: &str = "--model fake:step=1ms,prefill-token=1ms --served-model-name m \
@@ -25,14 +21,6 @@ fn decode(flags: &str, peer: &Server) -> Server {
     let server = Server::start(&format!("{flags} {peer}"));
     until("the pair is ready", || get(&server.api, "/readyz").status == 200);
     server
-}
-
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "in vain until {what}");
-        std::thread::yield_now();
-    }
 }
 
 fn load(server: &Server) -> Value {

@@ -161,6 +161,16 @@ impl Connection {
     }
 }
 
+/// Asks again and again until `condition` holds.
+pub(super) fn until(what: &str, condition: impl Fn() -> bool) {
+    let clock = types::Clock::start();
+    while !condition() {
+        let waited = clock.now().since(types::Time::ZERO);
+        assert!(waited < PATIENCE, "waited in vain until {what}");
+        std::thread::yield_now();
+    }
+}
+
 /// One request on a connection of its own.
 pub(super) fn get(host: &str, path: &str) -> Answer {
     let mut connection = Connection::open(host);

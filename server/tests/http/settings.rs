@@ -1,13 +1,8 @@
 //! Settings that change while the process runs.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
-use super::process::{Connection, Server, get};
-
-/// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::process::{Connection, Server, get, until};
 
 fn settings(server: &Server) -> Value {
     serde_json::from_str(&get(&server.api, "/admin/config").body).expect("JSON")
@@ -36,11 +31,7 @@ fn a_file_is_read_again_at_sighup_and_wins_over_what_was_changed_since() {
     assert_eq!(settings(&server)["drift"][0], "max-queued-requests");
     write(9);
     server.signal("HUP");
-    let begun = Instant::now();
-    while settings(&server)["generation"] != 3 {
-        assert!(begun.elapsed() < PATIENCE, "{}", settings(&server));
-        std::thread::yield_now();
-    }
+    until("the file was read again", || settings(&server)["generation"] == 3);
     let now = settings(&server);
     assert_eq!(
         (&now["settings"]["max-queued-requests"], &now["drift"]),

@@ -16,6 +16,8 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use crate::promql::{Expr, Recorded};
 
 /// Scrape jobs of serving processes, as a regular expression on `job`.
@@ -152,6 +154,16 @@ pub fn groups() -> Vec<Group> {
 /// All alerts.
 pub fn alerts() -> Vec<Alert> {
     groups().into_iter().flat_map(|group| group.alerts).collect()
+}
+
+/// Names of the series that rules read and processes export, as they stand on a page; those of the
+/// scraper itself are among them.
+pub fn inputs() -> BTreeSet<String> {
+    let groups = groups();
+    let recordings = groups.iter().flat_map(|group| group.recordings.iter().map(|rule| &rule.expr));
+    let alerts = groups.iter().flat_map(|group| group.alerts.iter().map(|alert| &alert.expr));
+    let series = recordings.chain(alerts).flat_map(Expr::series);
+    series.filter(|name| !name.contains(':')).collect()
 }
 
 /// Rule files by name, relative to `prometheus/rules`; byte for byte the same for the same catalog.

@@ -13,7 +13,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use metric_catalog::install::Registry;
-use metric_catalog::labels::Role;
 use model::ModelSpec;
 use serde_json::json;
 use tokenizer::Tokenizer;
@@ -137,13 +136,15 @@ async fn serve(checked: Checked, clock: Clock) -> Exit {
     };
     let registry = match resolved.settings.metrics {
         Metrics::Off => Registry::disabled(),
-        Metrics::On => match Registry::new(Role::Unified, &resolved.model_name) {
-            Ok(registry) => registry,
-            Err(error) => {
-                tracing::error!(%error, "Metrics cannot be recorded.");
-                return Exit::Internal;
+        Metrics::On => {
+            match Registry::new(telemetry::role(resolved.roles.role), &resolved.model_name) {
+                Ok(registry) => registry,
+                Err(error) => {
+                    tracing::error!(%error, "Metrics cannot be recorded.");
+                    return Exit::Internal;
+                }
             }
-        },
+        }
     };
     let addresses = Addresses { api: bound.address(), probes: probes.address };
     let api = Api::new(resolved, registry.clone(), Arc::clone(&life), clock);

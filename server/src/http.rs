@@ -246,7 +246,7 @@ impl Api {
         let phase = if failed { Phase::Failed } else { self.life.phase() };
         let tier = self.tier.get().map(Arc::clone);
         let store = self.store.get().map(KvStore::stats);
-        Snapshot { now, phase, queue, engine, curve, tier, store }
+        Snapshot { now, phase, queue, engine, curve, tier, store, link: None }
     }
 
     pub(crate) fn next_id(&self) -> RequestId {

@@ -2,7 +2,8 @@
 //!
 //! The recording sites are the modules below, one per side: [`observe`] for the engine, [`http`]
 //! for requests as HTTP sees them, [`requests`] for admission, [`curve`] for the estimate of hit
-//! ratios, [`host`] and [`store`] for the tiers behind the device. Nothing else touches a handle.
+//! ratios, [`host`] and [`store`] for the tiers behind the device, [`transfer`] for the link between
+//! prefill and decode workers. Nothing else touches a handle.
 
 mod ages;
 pub mod curve;
@@ -13,6 +14,7 @@ pub mod observe;
 mod pools;
 pub mod requests;
 mod store;
+pub mod transfer;
 
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -76,6 +78,16 @@ pub fn reference() -> String {
             .expect("writing to a string cannot fail");
     }
     page
+}
+
+/// The role as metrics call it.
+#[must_use]
+pub const fn role(role: crate::cli::Role) -> Role {
+    match role {
+        crate::cli::Role::Unified => Role::Unified,
+        crate::cli::Role::Prefill => Role::Prefill,
+        crate::cli::Role::Decode => Role::Decode,
+    }
 }
 
 /// One handle for each value of a closed label, in the order of its index.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ::transfer::{LinkSnapshot, TransferObserver};
 use admission::QueueSnapshot;
-use engine::{CurveSnapshot, EngineSnapshot};
+use engine::{CurveSnapshot, EngineSnapshot, QueueSnapshot as LineSnapshot};
 use kv_store::StoreStats;
 use metric_catalog::install::{CounterHandle, GaugeHandle, Registry, TimeHandle};
 use metric_catalog::labels::{
@@ -21,7 +22,8 @@ use super::curve::{CurveGauges, record_costs};
 use super::host::{HostGauges, record_sizes};
 use super::pools::{self, PoolGauges};
 use super::store::StoreGauges;
-use crate::cli::spelled;
+use super::transfer::Transfers;
+use crate::cli::{Role, spelled};
 use crate::config::Resolved;
 use crate::host_tier::Facts;
 use crate::lifecycle::Phase;
@@ -71,6 +73,7 @@ pub struct Gauges {
     queries: Follower,
     store: StoreGauges,
     curve: CurveGauges,
+    transfers: Option<Arc<Transfers>>,
     process: ProcessGauges,
 }
 
@@ -91,6 +94,8 @@ pub struct Snapshot {
     pub tier: Option<Arc<Facts>>,
     /// What the store behind it did and holds, once it is open.
     pub store: Option<StoreStats>,
+    /// The link to the other workers of a pair, once it is open.
+    pub link: Option<LinkSnapshot>,
 }
 
 impl Gauges {
@@ -120,7 +125,17 @@ impl Gauges {
             queries: Follower::new(registry.counter(catalog::KV_PREFIX_QUERY_TOKENS, ())),
             store: StoreGauges::new(registry),
             curve: CurveGauges::new(registry),
+            transfers: Transfers::new(registry, super::role(resolved.roles.role), resolved),
             process: ProcessGauges::new(registry),
+        }
+    }
+
+    /// Who takes what happens on the link to the other workers of a pair.
+    #[must_use]
+    pub fn transfer_observer(&self) -> Arc<dyn TransferObserver> {
+        match &self.transfers {
+            Some(transfers) => Arc::<Transfers>::clone(transfers),
+            None => Arc::new(()),
         }
     }
 
@@ -137,7 +152,7 @@ impl Gauges {
             gauge.set(f64::from(u8::from(index == state.index())));
         }
         if let Some(queue) = &snapshot.queue {
-            self.set_queue(queue);
+            self.set_queue(queue, snapshot.engine.as_ref(), snapshot.now);
         }
         if let Some(engine) = &snapshot.engine {
             self.set_engine(engine, snapshot.now);
@@ -155,17 +170,36 @@ impl Gauges {
         if let Some(curve) = &snapshot.curve {
             self.curve.set(curve);
         }
+        if let (Some(transfers), Some(link)) = (&self.transfers, &snapshot.link) {
+            transfers.set(link, snapshot.now);
+        }
         self.process.set();
     }
 
-    fn set_queue(&self, queue: &QueueSnapshot) {
+    /// Admission knows all that hold a permit; on a worker of a pair some of those wait for the
+    /// other one, and some wait for a slot without a permit.
+    fn set_queue(&self, queue: &QueueSnapshot, engine: Option<&EngineSnapshot>, now: Time) {
         self.limit_requests.set_count(queue.limit_requests as u64);
         self.limit_tokens.set_count(queue.limit_tokens);
+        let none = LineSnapshot::default();
+        let [bootstrap, prealloc, landed] =
+            engine.map_or([none; 3], |engine| [engine.bootstrap, engine.prealloc, engine.landed]);
+        let elsewhere = bootstrap.requests + prealloc.requests;
+        let requests = queue.requests.saturating_sub(elsewhere) + landed.requests;
+        let tokens = bootstrap.pending_tokens + prealloc.pending_tokens;
         let waiting = &self.queues[Queue::Waiting.index()];
-        waiting.requests.set_count(queue.requests as u64);
-        waiting.tokens.set_count(queue.pending_tokens);
-        waiting.uncached.set_count(queue.pending_uncached_tokens);
-        waiting.oldest.set_duration(queue.oldest_age);
+        waiting.requests.set_count(requests as u64);
+        waiting.tokens.set_count(queue.pending_tokens.saturating_sub(tokens));
+        let uncached = queue.pending_uncached_tokens.saturating_sub(bootstrap.uncached_tokens);
+        waiting.uncached.set_count(uncached);
+        let age = |line: &LineSnapshot| line.oldest.map_or(Duration::ZERO, |at| now.since(at));
+        // Which queue the oldest permit is in is told by the engine, a moment later than by
+        // admission. Where it waits for the other worker, it is shown there.
+        let apart = age(&bootstrap).max(age(&prealloc)) + Duration::from_secs(1);
+        let here = requests > landed.requests && queue.oldest_age >= apart;
+        let here = here || (elsewhere == 0 && queue.requests > 0);
+        let oldest = if here { queue.oldest_age } else { Duration::ZERO };
+        waiting.oldest.set_duration(oldest.max(age(&landed)));
     }
 
     fn set_engine(&self, engine: &EngineSnapshot, now: Time) {
@@ -178,6 +212,19 @@ impl Gauges {
         retracted.uncached.set_count(engine.retracted.tokens);
         let age = engine.retracted.oldest.map_or(Duration::ZERO, |since| now.since(since));
         retracted.oldest.set_duration(age);
+        let lines = [
+            (Queue::Bootstrap, &engine.bootstrap),
+            (Queue::InflightSend, &engine.inflight_send),
+            (Queue::Prealloc, &engine.prealloc),
+            (Queue::Transfer, &engine.transfer),
+        ];
+        for (queue, line) in lines {
+            let gauges = &self.queues[queue.index()];
+            gauges.requests.set_count(line.requests as u64);
+            gauges.tokens.set_count(line.pending_tokens);
+            gauges.uncached.set_count(line.uncached_tokens);
+            gauges.oldest.set_duration(line.oldest.map_or(Duration::ZERO, |at| now.since(at)));
+        }
         for gauges in &self.pools {
             gauges.set(&engine.pools);
         }
@@ -198,7 +245,10 @@ fn record_config(registry: &Registry, resolved: &Resolved) {
         KvDtype::new("f32"),
         page_tokens(),
         HicacheMode::new(mode),
-        TransferBackend::new("none"),
+        TransferBackend::new(match resolved.roles.role {
+            Role::Unified => "none",
+            Role::Prefill | Role::Decode => "tcp",
+        }),
     );
     registry.gauge(catalog::CONFIG_INFO, config).set(1.0);
     pools::record_geometry(registry, resolved);

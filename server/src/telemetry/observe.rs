@@ -58,7 +58,8 @@ pub struct EngineObserver {
     copy_times: Vec<HistogramHandle>,
     generated: CounterHandle,
     ttft: Vec<HistogramHandle>,
-    ttft_phases: Vec<HistogramHandle>,
+    /// By phase; none of those that this role's requests never have.
+    ttft_phases: Vec<Option<HistogramHandle>>,
     inter_token: HistogramHandle,
     per_token: HistogramHandle,
     duration: Vec<HistogramHandle>,
@@ -108,7 +109,10 @@ impl EngineObserver {
             recomputed: registry.counter(catalog::RECOMPUTED_TOKENS, ()),
             generated: registry.counter(catalog::GENERATION_TOKENS, ()),
             ttft: all(|stream| registry.histogram(catalog::TIME_TO_FIRST_TOKEN, (stream,))),
-            ttft_phases: all(|phase| registry.histogram(catalog::TTFT_PHASE, (phase,))),
+            ttft_phases: all(|phase| {
+                let known = registry.exports(catalog::TTFT_PHASE, &(phase,));
+                known.then(|| registry.histogram(catalog::TTFT_PHASE, (phase,)))
+            }),
             inter_token: registry.histogram(catalog::INTER_TOKEN_LATENCY, ()),
             per_token: registry.histogram(catalog::REQUEST_TIME_PER_OUTPUT_TOKEN, ()),
             duration: all(|outcome| registry.histogram(catalog::REQUEST_DURATION, (outcome,))),
@@ -182,7 +186,9 @@ impl EngineObserver {
                 (labels::TtftPhase::FirstDecode, first.phases.first_decode),
             ];
             for (phase, time) in parts {
-                self.ttft_phases[phase.index()].record_duration(time);
+                if let Some(histogram) = &self.ttft_phases[phase.index()] {
+                    histogram.record_duration(time);
+                }
             }
         }
         for gap in stats.inter_token {

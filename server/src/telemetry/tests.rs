@@ -24,7 +24,7 @@ use crate::tests::rig::settings;
 const MODEL: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/tiny-deepseek-v4");
 
-fn resolved(flags: &str) -> Resolved {
+pub(super) fn resolved(flags: &str) -> Resolved {
     let settings = settings(&format!("--model {MODEL} --kv-pool-bytes 16MiB {flags}"));
     let facts = Source::parse(&settings).and_then(|source| source.inspect(&settings));
     let host = Host::read(&node_info::Root::default());
@@ -41,7 +41,7 @@ fn registry(resolved: &Resolved) -> Registry {
 }
 
 /// The values of the series of this metric whose text has all of `parts`.
-fn values(page: &str, metric: &str, parts: &[&str]) -> Vec<f64> {
+pub(super) fn values(page: &str, metric: &str, parts: &[&str]) -> Vec<f64> {
     let name = format!("sightline_{metric}{{");
     let lines = page.lines().filter(|line| line.starts_with(&name));
     let chosen = lines.filter(|line| parts.iter().all(|part| line.contains(part)));
@@ -51,7 +51,7 @@ fn values(page: &str, metric: &str, parts: &[&str]) -> Vec<f64> {
         .collect()
 }
 
-fn sum(page: &str, metric: &str, parts: &[&str]) -> f64 {
+pub(super) fn sum(page: &str, metric: &str, parts: &[&str]) -> f64 {
     values(page, metric, parts).iter().sum()
 }
 
@@ -81,7 +81,7 @@ fn pool(name: &'static str) -> PoolSnapshot {
     PoolSnapshot { device, host: Some(host) }
 }
 
-fn snapshot(resolved: &Resolved, copies: CopyStats) -> Snapshot {
+pub(super) fn snapshot(resolved: &Resolved, copies: CopyStats) -> Snapshot {
     let engine = EngineSnapshot {
         state: EngineState::Ready,
         failure: None,
@@ -101,9 +101,9 @@ fn snapshot(resolved: &Resolved, copies: CopyStats) -> Snapshot {
         last_iteration: Time::ZERO,
         iterations: 0,
     };
-    let (queue, curve, tier, store) = (None, None, None, None);
+    let (queue, curve, tier, store, link) = (None, None, None, None, None);
     let engine = Some(engine);
-    Snapshot { now: Time::ZERO, phase: Phase::Ready, queue, engine, curve, tier, store }
+    Snapshot { now: Time::ZERO, phase: Phase::Ready, queue, engine, curve, tier, store, link }
 }
 
 /// Bytes of each part in each direction, each figure another one.
@@ -289,7 +289,8 @@ fn the_tier_shows_its_size_while_weights_are_read() {
     facts.parts = vec![PartFacts { pool, part, rank, pages, bytes, mapped, slabs }];
     let (queue, engine, curve) = (None, None, None);
     let (now, phase, tier) = (Time::ZERO, Phase::Loading, Some(Arc::new(facts)));
-    gauges.set(&Snapshot { now, phase, queue, engine, curve, tier, store: None });
+    let (store, link) = (None, None);
+    gauges.set(&Snapshot { now, phase, queue, engine, curve, tier, store, link });
     let page = registry.render();
     let sizes = ["slots", "bytes"].map(|unit| {
         let metric = format!("kv_pool_capacity_{unit}");
@@ -300,7 +301,7 @@ fn the_tier_shows_its_size_while_weights_are_read() {
 }
 
 /// A step that took a second.
-fn step() -> StepStats<'static> {
+pub(super) fn step() -> StepStats<'static> {
     static NO_TIME: std::sync::OnceLock<StageTimes> = std::sync::OnceLock::new();
     StepStats {
         now: Time::ZERO,

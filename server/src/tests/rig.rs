@@ -9,7 +9,6 @@ use axum::body::{Body, HttpBody};
 use axum::http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use metric_catalog::install::Registry;
-use metric_catalog::labels::Role;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use types::Clock;
@@ -72,7 +71,8 @@ impl Rig {
 
     fn of(checked: &app::Checked) -> Self {
         let resolved = &checked.resolved;
-        let registry = Registry::new(Role::Unified, &resolved.model_name).expect("a registry");
+        let role = crate::telemetry::role(resolved.roles.role);
+        let registry = Registry::new(role, &resolved.model_name).expect("a registry");
         let life = Arc::new(Lifecycle::new(checked.first_phase()));
         let api = Api::new(resolved, registry, life, Clock::start());
         Self { router: router(&api), api }

@@ -1,0 +1,79 @@
+use super::*;
+use metric_catalog::alerts::routing;
+use metric_catalog::install::Registry;
+use metric_catalog::labels::{Phase, PromptSource, Queue, Role, TpRank};
+use metric_catalog::server;
+use std::time::Duration;
+
+fn target() -> Target {
+    Target::new("prefill", "h0", "p0:8000")
+}
+
+#[test]
+fn runs_and_gaps_are_written_as_promtool_reads_them() {
+    let values = |pairs: &[(usize, f64)]| pairs.iter().copied().collect();
+    assert_eq!(notation(&values(&[(0, 1.0), (1, 1.0), (2, 1.0), (3, 2.5)]), 4), "1x2 2.5");
+    let gap = values(&[(2, 4.0), (3, 4.0), (7, f64::INFINITY)]);
+    assert_eq!(notation(&gap, 9), "_x2 4x1 stale _x2 Inf stale");
+    assert_eq!(duration("1h12m").unwrap(), 4320);
+    assert_eq!(duration("45s").unwrap(), 45);
+    assert!(duration("soon").is_err());
+}
+
+#[test]
+fn only_what_rules_read_is_kept_with_the_labels_of_the_target() {
+    let mut recording = Recording::new(5);
+    let page = "# TYPE a gauge\nsightline_queue_requests{engine_role=\"prefill\",queue=\"waiting\"} \
+                3\nsightline_build_info{engine_role=\"prefill\"} 1\n";
+    recording.record(&target(), &[(5, page.to_owned()), (15, page.to_owned())]).unwrap();
+    assert!(recording.record(&target(), &[(16, page.to_owned())]).is_err(), "between scrapes");
+    assert!(recording.record(&target(), &[(10, page.to_owned())]).is_err(), "in the past");
+    let target = "cluster=\"c1\",engine_role=\"prefill\",instance=\"p0:8000\",\
+                  job=\"sightline-prefill\",node=\"h0\",queue=\"waiting\"";
+    let up = "cluster=\"c1\",instance=\"p0:8000\",job=\"sightline-prefill\",node=\"h0\"";
+    let expected = format!(
+        "      - {{series: 'sightline_queue_requests{{{target}}}', values: \"_ 3 stale 3\"}}\n      \
+         - {{series: 'up{{{up}}}', values: \"0 1 0 1\"}}\n"
+    );
+    assert_eq!(recording.input_series(), expected);
+    assert_eq!(recording.seconds(), 15);
+}
+
+/// A real page of a prefill worker that computes 3,300 tokens a second, with a queue of 220,000
+/// tokens from the third minute on.
+fn pile_up() -> Recording {
+    let registry = Registry::new(Role::Prefill, "m").unwrap();
+    let computed = registry.counter(server::PROMPT_TOKENS, (PromptSource::Computed,));
+    let busy = registry.time(server::FORWARD_BUSY_SECONDS, (Phase::Prefill, TpRank::new("0")));
+    let mut recording = Recording::new(5);
+    for step in 0..72 {
+        let queued = if step < 36 { (1, 3_000) } else { (20, 220_000) };
+        let waiting = (Queue::Waiting,);
+        registry.gauge(server::QUEUE_REQUESTS, waiting).set_count(queued.0);
+        registry.gauge(server::QUEUE_PENDING_UNCACHED_TOKENS, waiting).set_count(queued.1);
+        recording.scrape(&target(), Some(&registry.render())).unwrap();
+        computed.add(16_500);
+        busy.add(Duration::from_secs(5));
+    }
+    recording
+}
+
+#[test]
+fn recorded_pages_meet_the_rules() {
+    if Command::new("promtool").arg("--version").output().is_err() {
+        return crate::skip("promtool (Debian's package prometheus) is not installed");
+    }
+    let folder = std::env::temp_dir().join(format!("replay-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let firing = pile_up().firing(&folder, &[180, 195, 240, 345]).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let names = |at: u64| -> BTreeSet<&str> {
+        firing[&at].iter().map(|labels| &*labels["alertname"]).collect()
+    };
+    assert!(names(180).is_empty() && names(195).is_empty(), "{firing:?}");
+    assert!(names(240).contains("PrefillQueueDrainCritical"), "{firing:?}");
+    let pages = routing::pages(&firing[&345]);
+    assert_eq!(pages.len(), 1, "{pages:?}");
+    assert_eq!(pages[0]["alertname"], "PrefillQueueDrainCritical");
+    assert_eq!(pages[0]["instance"], "p0:8000");
+}

@@ -2,7 +2,8 @@
 //!
 //! A [`Recording`] takes pages as a Prometheus would scrape them, in real or in virtual time, and
 //! becomes the input series of `promtool test rules`. So what is evaluated is the generated rule
-//! file, by Prometheus' own engine.
+//! file, by Prometheus' own engine. The first scrape is at second 0, also for pages that hold Unix
+//! times: a process that is replayed begins its clock there.
 
 use crate::scrape::{Labels, Page};
 use anyhow::{Context, Result, ensure};

@@ -49,9 +49,11 @@ fn pile_up() -> Recording {
     for step in 0..72 {
         let queued = if step < 36 { (1, 3_000) } else { (20, 220_000) };
         let waiting = (Queue::Waiting,);
+        registry.gauge(server::SCHEDULER_LAST_ITERATION, ()).set_count(step * 5);
         registry.gauge(server::QUEUE_REQUESTS, waiting).set_count(queued.0);
         registry.gauge(server::QUEUE_PENDING_UNCACHED_TOKENS, waiting).set_count(queued.1);
         recording.scrape(&target(), Some(&registry.render())).unwrap();
+        registry.gauge(server::ADMISSION_QUEUE_LIMIT_REQUESTS, ()).set(32.0);
         computed.add(16_500);
         busy.add(Duration::from_secs(5));
     }

@@ -2,8 +2,8 @@
 //!
 //! The recording sites are the modules below, one per side: [`observe`] for the engine, [`http`]
 //! for requests as HTTP sees them, [`requests`] for admission, [`curve`] for the estimate of hit
-//! ratios, [`host`] and [`store`] for the tiers behind the device, [`transfer`] for the link between
-//! prefill and decode workers. Nothing else touches a handle.
+//! ratios, [`host`] and [`store`] for the tiers behind the device, [`transfer`] for the link
+//! between prefill and decode workers. Nothing else touches a handle.
 
 mod ages;
 pub mod curve;

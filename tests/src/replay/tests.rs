@@ -23,18 +23,22 @@ fn runs_and_gaps_are_written_as_promtool_reads_them() {
 #[test]
 fn only_what_rules_read_is_kept_with_the_labels_of_the_target() {
     let mut recording = Recording::new(5);
-    let page = "# TYPE a gauge\nsightline_queue_requests{engine_role=\"prefill\",queue=\"waiting\"} \
-                3\nsightline_build_info{engine_role=\"prefill\"} 1\n";
-    recording.record(&target(), &[(5, page.to_owned()), (15, page.to_owned())]).unwrap();
-    assert!(recording.record(&target(), &[(16, page.to_owned())]).is_err(), "between scrapes");
-    assert!(recording.record(&target(), &[(10, page.to_owned())]).is_err(), "in the past");
+    let labels = "engine_role=\"prefill\",queue=\"waiting\"";
+    let page = format!(
+        "# TYPE a gauge\nsightline_queue_requests{{{labels}}} 3\n\
+         sightline_build_info{{engine_role=\"prefill\"}} 1\n"
+    );
+    recording.record(&target(), &[(5, page.clone()), (15, page.clone())]).unwrap();
+    assert!(recording.record(&target(), &[(16, page.clone())]).is_err(), "between scrapes");
+    assert!(recording.record(&target(), &[(10, page.clone())]).is_err(), "in the past");
     let target = "cluster=\"c1\",engine_role=\"prefill\",instance=\"p0:8000\",\
                   job=\"sightline-prefill\",node=\"h0\",queue=\"waiting\"";
     let up = "cluster=\"c1\",instance=\"p0:8000\",job=\"sightline-prefill\",node=\"h0\"";
-    let expected = format!(
-        "      - {{series: 'sightline_queue_requests{{{target}}}', values: \"_ 3 stale 3\"}}\n      \
-         - {{series: 'up{{{up}}}', values: \"0 1 0 1\"}}\n"
-    );
+    let line = |series: &str, values: &str| {
+        format!("      - {{series: '{series}', values: \"{values}\"}}\n")
+    };
+    let queue = line(&format!("sightline_queue_requests{{{target}}}"), "_ 3 stale 3");
+    let expected = queue + &line(&format!("up{{{up}}}"), "0 1 0 1");
     assert_eq!(recording.input_series(), expected);
     assert_eq!(recording.seconds(), 15);
 }

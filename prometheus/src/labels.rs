@@ -242,8 +242,8 @@ closed! {
         Client = "client" of ANSWERING,
         /// This server.
         Server = "server",
-        /// The other worker of a pair.
-        Peer = "peer" of PAIR,
+        /// The decode worker that the prompt was computed for.
+        Peer = "peer" of PREFILL,
     }
     /// Why a request was given up.
     AbortReason: "reason" {
@@ -257,8 +257,8 @@ closed! {
         Shutdown = "shutdown",
         /// It ran longer than it may.
         RunningTimeout = "running_timeout",
-        /// The other worker of a pair gave it up.
-        PeerAbort = "peer_abort" of PAIR,
+        /// The decode worker gave it up.
+        PeerAbort = "peer_abort" of PREFILL,
     }
     /// Objective that a request is judged against.
     Slo: "slo" {

@@ -246,7 +246,13 @@ impl Api {
         let phase = if failed { Phase::Failed } else { self.life.phase() };
         let tier = self.tier.get().map(Arc::clone);
         let store = self.store.get().map(KvStore::stats);
-        Snapshot { now, phase, queue, engine, curve, tier, store, link: None }
+        let link = self.link().map(Link::snapshot);
+        Snapshot { now, phase, queue, engine, curve, tier, store, link }
+    }
+
+    /// Who takes what happens on the link to the other workers of a pair.
+    pub(crate) fn transfer_observer(&self) -> Arc<dyn transfer::TransferObserver> {
+        self.gauges.transfer_observer()
     }
 
     pub(crate) fn next_id(&self) -> RequestId {

@@ -15,6 +15,8 @@ pub struct Server {
     pub api: String,
     /// Base URL of the probes.
     pub probes: String,
+    /// Where the transfer link of a prefill worker listens, as `127.0.0.1:PORT`.
+    pub transfer: Option<String>,
 }
 
 /// Builds (where needed) and names a binary of the workspace.
@@ -71,7 +73,7 @@ impl Server {
                 let url = |key: &str| event[key].as_str().map(str::to_owned);
                 let api = url("api").context("the ready line names no api")?;
                 let probes = url("probes").context("the ready line names no probes")?;
-                return Ok(Self { child, api, probes });
+                return Ok(Self { child, api, probes, transfer: url("transfer") });
             }
         }
         let status = child.wait()?;

@@ -22,7 +22,17 @@ closed! {
         /// Version.
         Version = "/version",
         /// Advice on the size of the host tier.
-        Plan = "/internal/plan",
+        Plan = "/internal/plan" of ENGINES,
+        /// What there is to do, for routers.
+        Load = "/internal/load" of ENGINES,
+        /// What the router knows of its workers.
+        Workers = "/internal/workers" of ROUTER,
+        /// Settings that can change at run time.
+        AdminConfig = "/admin/config" of ENGINES,
+        /// Refuses new requests, or takes them again.
+        AdminDrain = "/admin/drain" of ENGINES,
+        /// Sends no more requests to a worker, or does so again.
+        AdminWorker = "/admin/workers/{worker}/drain" of ROUTER,
         /// Readiness, on the API port too.
         Health = "/health",
         /// Any other path.
@@ -53,16 +63,22 @@ closed! {
         S200 = "200",
         /// Bad request.
         S400 = "400",
+        /// Not from there, or not without a token.
+        S403 = "403",
         /// Not found.
         S404 = "404",
         /// Method not allowed.
         S405 = "405",
         /// Body not received in time.
         S408 = "408",
+        /// Something else has changed the settings meanwhile.
+        S412 = "412" of ENGINES,
         /// Body too large.
         S413 = "413",
         /// Not JSON.
         S415 = "415",
+        /// Settings are not changed blindly.
+        S428 = "428" of ENGINES,
         /// Refused for lack of capacity.
         S429 = "429",
         /// The client left before the end.

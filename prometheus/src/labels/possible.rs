@@ -7,6 +7,25 @@ impl RejectReason {
     pub const AFTER_ADMISSION: [Self; 2] = [Self::PriorityEvicted, Self::QueueTimeout];
 }
 
+impl Route {
+    /// The template of a path; whatever is not ours is `other`.
+    pub fn of_path(path: &str) -> Self {
+        let below = |start: &str, end: &str| {
+            let name = path.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+            name.is_some_and(|name| !name.is_empty())
+        };
+        match path {
+            "/livez" | "/readyz" | "/startupz" => Self::Health,
+            _ if below("/v1/models/", "") => Self::Model,
+            _ if below("/admin/workers/", "/drain") => Self::AdminWorker,
+            _ => {
+                let fixed = |route: &Self| !route.as_str().contains('{') && route.as_str() == path;
+                Self::ALL.iter().copied().find(fixed).unwrap_or(Self::Other)
+            }
+        }
+    }
+}
+
 impl Method {
     /// The value for a method as it stands in the request line.
     pub fn from_name(name: &str) -> Self {
@@ -19,11 +38,15 @@ impl Method {
             Route::Completions | Route::ChatCompletions | Route::Tokenize | Route::Detokenize => {
                 matches!(self, Self::Post)
             }
+            Route::AdminConfig => matches!(self, Self::Get | Self::Head | Self::Post),
+            Route::AdminDrain | Route::AdminWorker => matches!(self, Self::Post | Self::Delete),
             Route::Models
             | Route::Model
             | Route::Metrics
             | Route::Version
             | Route::Plan
+            | Route::Load
+            | Route::Workers
             | Route::Health => matches!(self, Self::Get | Self::Head),
             Route::Other => true,
         }
@@ -38,11 +61,14 @@ impl StatusCode {
     pub fn from_code(code: u16) -> Self {
         match code {
             400 => Self::S400,
+            403 => Self::S403,
             404 => Self::S404,
             405 => Self::S405,
             408 => Self::S408,
+            412 => Self::S412,
             413 => Self::S413,
             415 => Self::S415,
+            428 => Self::S428,
             429 => Self::S429,
             499 => Self::S499,
             502 => Self::S502,
@@ -57,23 +83,37 @@ impl StatusCode {
 
 /// Combinations of `http_requests_total` that can occur.
 pub(crate) fn http_possible(
-    _role: Role,
+    role: Role,
     &(route, method, status): &(Route, Method, StatusCode),
 ) -> bool {
     use StatusCode as S;
     if !method.served_by(route) {
         return status == S::S405;
     }
+    // Whatever a worker answers goes through a router.
+    let relayed = role == Role::Router || !matches!(status, S::S429 | S::S502 | S::S504);
+    let body = matches!(status, S::S400 | S::S408 | S::S413 | S::S415);
     match route {
-        Route::Completions | Route::ChatCompletions => status != S::S405,
-        Route::Tokenize | Route::Detokenize => {
-            !matches!(status, S::S405 | S::S429 | S::S502 | S::S504)
+        // A prefill worker says that it is none for clients.
+        Route::Completions | Route::ChatCompletions if role == Role::Prefill => {
+            body || matches!(status, S::S404 | S::S499 | S::S503)
         }
+        Route::Completions | Route::ChatCompletions => !of_admins(status) && status != S::S405,
+        Route::Tokenize | Route::Detokenize => relayed && !of_admins(status) && status != S::S405,
         Route::Model => matches!(status, S::S200 | S::S404),
-        Route::Models | Route::Metrics | Route::Version | Route::Plan => status == S::S200,
+        Route::Models | Route::Metrics | Route::Version => status == S::S200,
+        Route::Plan | Route::Load | Route::Workers => matches!(status, S::S200 | S::S403),
+        Route::AdminConfig => body || of_admins(status) || status == S::S200,
+        Route::AdminDrain => body || matches!(status, S::S200 | S::S403),
+        Route::AdminWorker => matches!(status, S::S200 | S::S403 | S::S404),
         Route::Health => matches!(status, S::S200 | S::S503),
         Route::Other => status == S::S404,
     }
+}
+
+/// Statuses that only those see who change settings.
+const fn of_admins(status: StatusCode) -> bool {
+    matches!(status, StatusCode::S403 | StatusCode::S412 | StatusCode::S428)
 }
 
 /// Combinations of `requests_aborted_total` that can occur.

@@ -239,21 +239,6 @@ impl Gateway {
     }
 }
 
-/// The template of a path; whatever is not ours is `other`.
-fn path(path: &str) -> Path {
-    match path {
-        "/livez" | "/readyz" | "/startupz" => Path::Health,
-        _ => match path.strip_prefix("/v1/models/") {
-            Some(model) if !model.is_empty() => Path::Model,
-            _ => Path::ALL
-                .iter()
-                .copied()
-                .find(|route| *route != Path::Model && route.as_str() == path)
-                .unwrap_or(Path::Other),
-        },
-    }
-}
-
 /// What clients may ask for. `probes` are served beside it.
 pub fn api(gateway: &Arc<Gateway>, probes: Router) -> Router {
     let inference = Router::new()
@@ -289,7 +274,7 @@ pub fn admin(gateway: &Arc<Gateway>) -> Router {
 async fn record(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
     let arrived = gateway.clock.now();
     let id = headers::request_id(request.headers()).unwrap_or_else(|| gateway.names.request_id());
-    let path = path(request.uri().path());
+    let path = Path::of_path(request.uri().path());
     let method = Method::from_name(request.method().as_str());
     let http = Arc::clone(&gateway.telemetry.http);
     let mut record = HttpRecord::new(http, gateway.clock, path, method, arrived);

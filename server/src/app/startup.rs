@@ -9,7 +9,7 @@ use engine::{
 };
 use memory_pool::{HostMemory, PageBytes};
 use metric_catalog::labels::StartupPhase;
-use transfer::Shape;
+use transfer::{Shape, TransferObserver};
 use types::{Clock, Time};
 
 use super::{Checked, host_tier};
@@ -112,7 +112,10 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<Started, StartError> 
     let structures = crate::structured::Structures::default();
     let cargo = match identity {
         None => None,
-        Some(identity) => Some(cargo(&identity, &resolved, &engine, pages)?),
+        Some(identity) => {
+            let observer = api.transfer_observer();
+            Some(cargo(&identity, &resolved, &engine, pages, observer)?)
+        }
     };
     api.open(Serving { engine, admission, tokenizer, spec, structures });
     Ok(Started { thread, cargo })
@@ -124,12 +127,13 @@ fn cargo(
     resolved: &Resolved,
     engine: &Handle,
     pages: Option<Arc<dyn PageBytes>>,
+    observer: Arc<dyn TransferObserver>,
 ) -> Result<Cargo, StartError> {
     let missing = || StartError::Engine("this model's KV has no bytes to send".to_owned());
     let pages = pages.ok_or_else(missing)?;
     let page_tokens = u32::try_from(resolved.page_tokens).unwrap_or(u32::MAX);
     let shape = Shape::of(identity, page_tokens, &KvDtype::F32.to_string(), &*pages);
-    Ok(Cargo { pages, shape, engine: engine.clone(), observer: Arc::new(()) })
+    Ok(Cargo { pages, shape, engine: engine.clone(), observer })
 }
 
 fn unreadable(error: std::io::Error) -> StartError {

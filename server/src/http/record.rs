@@ -49,7 +49,7 @@ pub(super) async fn record(
     next: Next,
 ) -> Response {
     let at = api.clock.now();
-    let route = route(request.uri().path());
+    let route = Route::of_path(request.uri().path());
     let method = Method::from_name(request.method().as_str());
     let record = api.http.begin(route, method, at);
     let id = request_id(request.headers()).unwrap_or_else(|| api.new_request_id());
@@ -66,21 +66,6 @@ pub(super) async fn record(
     });
     response.headers_mut().insert(REQUEST_ID, id);
     response.map(|body| Body::new(Recorded { body, _record: record }))
-}
-
-/// The template of a path; whatever is not ours is `other`.
-fn route(path: &str) -> Route {
-    match path {
-        "/livez" | "/readyz" | "/startupz" => Route::Health,
-        _ => match path.strip_prefix("/v1/models/") {
-            Some(model) if !model.is_empty() => Route::Model,
-            _ => Route::ALL
-                .iter()
-                .copied()
-                .find(|route| *route != Route::Model && route.as_str() == path)
-                .unwrap_or(Route::Other),
-        },
-    }
 }
 
 /// The client's own name for the request, where it is one that can be logged.
@@ -113,24 +98,5 @@ impl HttpBody for Recorded {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_fold_into_a_closed_set() {
-        let check = |path: &str, expect: Route| assert_eq!(route(path), expect, "{path}");
-        check("/v1/chat/completions", Route::ChatCompletions);
-        check("/v1/models", Route::Models);
-        check("/v1/models/a/b", Route::Model);
-        check("/v1/models/", Route::Other);
-        check("/v1/models/{model}", Route::Model);
-        check("/readyz", Route::Health);
-        check("/health", Route::Health);
-        check("other", Route::Other);
-        check("/", Route::Other);
     }
 }

@@ -1,5 +1,6 @@
 //! Servers that are driven until every counter has moved.
 
+pub(crate) mod pair;
 mod tier;
 
 use anyhow::{Context, Result};
@@ -107,9 +108,12 @@ fn everyday() -> Result<Page> {
         "/version",
         "/internal/plan",
         "/health",
+        "/internal/load",
+        "/admin/config",
     ] {
         http::get(api, path)?;
     }
+    settings(api)?;
     for method in ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "FOO1"] {
         http::request(api, method, "/nothing", None)?;
         http::request(api, method, "/v1/completions", Some(b"{}"))?;
@@ -129,6 +133,27 @@ fn everyday() -> Result<Page> {
     slow.read_to_string(&mut answer)?;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     idle(&server)
+}
+
+/// What changes a server, by whom and how it must not be.
+fn settings(api: &str) -> Result<()> {
+    let send = |method: &str, path: &str, header: &str| -> Result<String> {
+        let mut socket = TcpStream::connect(api.trim_start_matches("http://"))?;
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{header}\
+             content-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}"
+        );
+        socket.write_all(head.as_bytes())?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        Ok(answer.split(' ').nth(1).unwrap_or_default().to_owned())
+    };
+    assert_eq!(send("POST", "/admin/config", "")?, "428");
+    assert_eq!(send("POST", "/admin/config", "if-match: 4711\r\n")?, "412");
+    assert_eq!(send("POST", "/admin/config", "origin: http://elsewhere\r\n")?, "403");
+    assert_eq!(send("POST", "/admin/drain", "")?, "200");
+    assert_eq!(send("DELETE", "/admin/drain", "")?, "200");
+    Ok(())
 }
 
 /// Refusals by count, clients that leave at every stage, objectives that are missed.

@@ -15,10 +15,24 @@ pub(crate) const ELSEWHERE: &[(&str, &str, Test)] = &[
     ("sightline_hicache_wait_seconds_total", "", WAITS),
     ("sightline_hicache_held_requests_total", "", WAITS),
     ("sightline_kv_pool_alloc_failures_total", "host", PARTS),
+    ("sightline_kv_transfer_errors_total", "bootstrap|alloc|wire|bootstrap_timeout", ENDS),
+    ("sightline_kv_transfer_errors_total", "waiting_timeout|connect|alloc|checksum", ENDS),
+    ("sightline_kv_transfer_errors_total", "peer_gone|protocol|restore_failed|internal", ENDS),
+    ("sightline_kv_transfer_errors_total", "peer_abort|local_abort", ENDS),
+    ("sightline_kv_transfers_total", "error", ENDS),
+    ("sightline_http_requests_total", "502", PAIR_FAILURE),
+    ("sightline_requests_aborted_total", "transfer", GIVEN_UP),
 ];
 
 /// A file of the repository, and the name of a test in it.
 pub(crate) type Test = (&'static str, &'static str);
+const ENDS: Test =
+    ("server/src/telemetry/transfer/tests.rs", "ends_are_counted_once_by_result_and_by_reason");
+const GIVEN_UP: Test = (
+    "server/src/telemetry/transfer/tests.rs",
+    "what_is_given_up_is_counted_at_its_stage_and_by_whom",
+);
+const PAIR_FAILURE: Test = ("server/src/tests/pair.rs", "a_peer_that_is_not_there_is_named");
 const CURVE: Test = (
     "server/engine/src/curve/tests.rs",
     "events_that_find_the_queue_full_are_counted_and_nobody_waits",

@@ -1,5 +1,5 @@
-//! The catalog against live servers, both ways: a running server exposes every metric that is
-//! declared and nothing else, and every counter and histogram can move, label value by label value.
+//! The catalog against live servers, both ways: a running server exposes every metric that its role
+//! declares and nothing else, and every counter and histogram can move, label value by label value.
 
 mod drive;
 mod elsewhere;
@@ -34,26 +34,39 @@ fn series(page: &Page, info: &Info) -> BTreeMap<Labels, f64> {
 #[test]
 fn a_fresh_server_exposes_the_catalog_and_nothing_else() -> Result<()> {
     let server = Server::start(&["--model", "fake:step=0ms"])?;
-    let page = server.metrics()?;
-    let mine = || metric_catalog::all().filter(|info| info.is_of(Role::Unified));
+    exposes_what_its_role_declares(&server.metrics()?, Role::Unified);
+    Ok(())
+}
+
+#[test]
+fn a_fresh_pair_exposes_the_catalog_and_nothing_else() -> Result<()> {
+    let pair = drive::pair::Pair::start("fake:step=0ms", &[], &[])?;
+    exposes_what_its_role_declares(&pair.prefill.metrics()?, Role::Prefill);
+    exposes_what_its_role_declares(&pair.decode.metrics()?, Role::Decode);
+    Ok(())
+}
+
+/// The page has every family of the role and no other, and each closed one has all its series.
+fn exposes_what_its_role_declares(page: &Page, role: Role) {
+    let mine = || metric_catalog::all().filter(|info| info.is_of(role));
     let declared: BTreeSet<&str> = mine().map(|info| info.name).collect();
     let exposed: BTreeSet<&str> = page.types.keys().map(String::as_str).collect();
-    assert_eq!(exposed, declared);
+    assert_eq!(exposed, declared, "{role:?}");
     for info in mine() {
         assert_eq!(page.types[info.name], info.kind.as_str(), "{}", info.name);
-        let found: BTreeSet<Labels> = series(&page, info).into_keys().collect();
+        let found: BTreeSet<Labels> = series(page, info).into_keys().collect();
         let label = |(at, value): (usize, &Cow<'static, str>)| {
             (info.labels[at].name.to_owned(), value.clone().into_owned())
         };
         let expected: BTreeSet<Labels> = info
-            .combinations(Role::Unified)
+            .combinations(role)
             .iter()
             .map(|set| set.iter().enumerate().map(label).collect())
             .collect();
         if info.is_closed() {
-            assert_eq!(found, expected, "{}", info.name);
+            assert_eq!(found, expected, "{} at {role:?}", info.name);
         } else {
-            assert!(!found.is_empty(), "{}", info.name);
+            assert!(!found.is_empty(), "{} at {role:?}", info.name);
         }
     }
     for (name, labels) in page.samples.keys() {
@@ -61,24 +74,45 @@ fn a_fresh_server_exposes_the_catalog_and_nothing_else() -> Result<()> {
             assert!(labels.contains_key(constant), "{name} lacks {constant}");
         }
     }
-    Ok(())
 }
 
 #[test]
 fn every_counter_and_histogram_moves_for_each_of_its_label_values() -> Result<()> {
-    let pages = drive::all()?;
+    moves(&drive::all()?, Role::Unified);
+    Ok(())
+}
+
+#[test]
+fn what_only_a_pair_has_moves_for_each_of_its_label_values() -> Result<()> {
+    let (prefill, decode) = drive::pair::all()?;
+    moves(&prefill, Role::Prefill);
+    moves(&decode, Role::Decode);
+    Ok(())
+}
+
+/// Whether every counter and histogram of the role is above 0 on one of the pages.
+fn moves(pages: &[Page], role: Role) {
     let still: BTreeSet<String> = metric_catalog::all()
-        .filter(|info| info.kind != Kind::Gauge && info.is_of(Role::Unified))
-        .flat_map(|info| never_moved(&pages, info))
+        .filter(|info| info.kind != Kind::Gauge && info.is_of(role))
+        .flat_map(|info| never_moved(pages, info, role))
         .collect();
     let still: Vec<String> = still.into_iter().collect();
-    assert!(still.is_empty(), "never above 0:\n  {}", still.join("\n  "));
-    Ok(())
+    assert!(still.is_empty(), "never above 0 at {role:?}:\n  {}", still.join("\n  "));
+}
+
+/// Whether a value of a label must be driven at this role: what a unified server has, too, is
+/// driven there, since the engine is the same.
+fn is_of_role(info: &Info, label: &str, value: &str, role: Role) -> bool {
+    let at = info.labels.iter().position(|known| known.name == label);
+    let of_unified = info.combinations(Role::Unified);
+    role == Role::Unified
+        || !info.is_of(Role::Unified)
+        || !of_unified.iter().any(|set| at.is_some_and(|at| set[at] == value))
 }
 
 /// The metric if it is 0 on all pages, and the values of its closed labels that no series above 0
 /// has: declared ones, or, where another label is open, those that a page shows.
-fn never_moved(pages: &[Page], info: &Info) -> Vec<String> {
+fn never_moved(pages: &[Page], info: &Info, role: Role) -> Vec<String> {
     let elsewhere = |value: &str| {
         let mut listed = ELSEWHERE.iter().filter(|(name, ..)| *name == info.name);
         listed.any(|(_, driven, _)| driven.is_empty() || driven.split('|').any(|of| of == value))
@@ -97,16 +131,17 @@ fn never_moved(pages: &[Page], info: &Info) -> Vec<String> {
             moved.extend(labels);
         }
     }
-    for set in info.combinations(Role::Unified) {
+    for set in info.combinations(role) {
         let names = info.labels.iter().map(|label| label.name.to_owned());
         shown.extend(names.zip(set.into_iter().map(Cow::into_owned)));
     }
     let mut still = Vec::new();
-    if !any && !elsewhere("") {
+    let own = role == Role::Unified || !info.is_of(Role::Unified);
+    if !any && own && !elsewhere("") {
         still.push(info.name.to_owned());
     }
     for (label, value) in shown.difference(&moved) {
-        if !elsewhere(value) {
+        if is_of_role(info, label, value, role) && !elsewhere(value) {
             still.push(format!("{}{{{label}={value:?}}}", info.name));
         }
     }

@@ -43,7 +43,7 @@ async fn answer(
     arrived: Time,
     id: &HeaderValue,
 ) -> Response {
-    let path = super::path(request.uri().path());
+    let path = Path::of_path(request.uri().path());
     let method = Method::from_name(request.method().as_str());
     let telemetry = &gateway.telemetry;
     let of = |model: &str| is_inference(path).then(|| telemetry.models.of(model));

@@ -273,3 +273,55 @@ fn a_prefill_worker_judges_nothing_and_a_decode_worker_knows_where_time_went() {
     let page = prefill.page(|_| ());
     assert!(!page.contains("sightline_slo_requests_total") && !page.contains("sightline_ttft"));
 }
+
+/// The end of a request that was given up.
+fn given_up(stage: engine::Stage, reason: engine::AbortReason) -> engine::RequestEnd {
+    let timings = engine::Timings {
+        arrived: Time::ZERO,
+        tokenized: Time::ZERO,
+        scheduled: None,
+        first_token: None,
+        last_token: None,
+        ended: Time::ZERO,
+        queued: Duration::ZERO,
+        bootstrap: Duration::ZERO,
+        remote: None,
+    };
+    engine::RequestEnd {
+        id: types::RequestId(1),
+        outcome: engine::Outcome::Aborted(engine::Abort { stage, reason }),
+        tool_calls: false,
+        priority: types::Priority::NORMAL,
+        streaming: false,
+        prompt_tokens: 10,
+        cached_tokens: 0,
+        remote_tokens: 0,
+        generated_tokens: 0,
+        recomputed_tokens: 0,
+        preemptions: 0,
+        timings,
+    }
+}
+
+#[test]
+fn what_is_given_up_is_counted_at_its_stage_and_by_whom() {
+    use engine::{AbortReason, Stage as At};
+    let second = Duration::from_secs(1);
+    let objectives = Objectives { ttft: second, itl: second, e2e: second };
+    let stages = [At::Queued, At::Bootstrap, At::Prefill, At::Transfer];
+    for (flags, reason, by) in [
+        (PREFILL, AbortReason::PeerAbort, ["initiator=\"peer\"", "reason=\"peer_abort\""]),
+        (DECODE, AbortReason::ClientGone, ["initiator=\"client\"", "reason=\"client_gone\""]),
+    ] {
+        let rig = Rig::new(flags);
+        let mut observer = EngineObserver::new(&rig.registry, objectives, &rig.resolved);
+        stages.iter().for_each(|stage| observer.on_request_end(&given_up(*stage, reason)));
+        let page = rig.page(|_| ());
+        for stage in ["queued", "bootstrap", "prefill", "transfer"] {
+            let stage = format!("stage=\"{stage}\"");
+            let counted = values(&page, "requests_aborted_total", &[&stage, by[0], by[1]]);
+            assert_eq!(counted, [1.0], "{flags}: {stage}");
+        }
+        assert_eq!(sum(&page, "requests_finished_total", &["outcome=\"aborted\""]), 4.0);
+    }
+}

@@ -5,6 +5,8 @@ mod job;
 mod messages;
 mod plan;
 mod room;
+#[cfg(test)]
+mod tests;
 
 pub use job::{FrameBytes, FrameJob};
 

@@ -9,7 +9,7 @@
 //! alone.
 
 mod decoder;
-mod pages;
+pub(crate) mod pages;
 mod prefiller;
 mod tally;
 mod world;

@@ -7,15 +7,15 @@ use bytes::Bytes;
 use memory_pool::{Block, LinkPart, PageBytes};
 use types::{PageId, PoolId};
 
-pub(super) const PAGE_TOKENS: usize = 4;
+pub(crate) const PAGE_TOKENS: usize = 4;
 /// Tokens before the last that the pages of the second pool are kept for.
-pub(super) const WINDOW: usize = 6;
-pub(super) const LAYERS: usize = 4;
+pub(crate) const WINDOW: usize = 6;
+pub(crate) const LAYERS: usize = 4;
 const PAGES: [u32; 2] = [60, 24];
 
 /// The parts of the model: one split over ranks or not, one with a window, and one more in the same
 /// pool.
-pub(super) fn parts(replicated: bool) -> Vec<LinkPart> {
+pub(crate) fn parts(replicated: bool) -> Vec<LinkPart> {
     let part = |name, pool, layers: &[usize], layer_bytes, replicated| LinkPart {
         name,
         pool: PoolId(pool),
@@ -39,14 +39,14 @@ struct Inner {
     free: [Vec<PageId>; 2],
 }
 
-pub(super) struct TestPages {
+pub(crate) struct TestPages {
     ranks: u16,
     parts: Vec<LinkPart>,
     inner: Mutex<Inner>,
 }
 
 impl TestPages {
-    pub(super) fn new(ranks: u16, replicated: bool) -> Self {
+    pub(crate) fn new(ranks: u16, replicated: bool) -> Self {
         let mut inner = Inner::default();
         for (pool, pages) in PAGES.into_iter().enumerate() {
             inner.free[pool] = (0..pages).rev().map(PageId).collect();
@@ -59,7 +59,7 @@ impl TestPages {
     }
 
     /// Takes pages, if there are as many.
-    pub(super) fn take(&self, wanted: [usize; 2]) -> Option<[Vec<PageId>; 2]> {
+    pub(crate) fn take(&self, wanted: [usize; 2]) -> Option<[Vec<PageId>; 2]> {
         let mut inner = self.inner();
         if wanted.iter().zip(&inner.free).any(|(wanted, free)| free.len() < *wanted) {
             return None;
@@ -74,7 +74,7 @@ impl TestPages {
     }
 
     /// Gives pages back; what they held is gone at once.
-    pub(super) fn give_back(&self, pages: [Vec<PageId>; 2]) {
+    pub(crate) fn give_back(&self, pages: [Vec<PageId>; 2]) {
         let mut inner = self.inner();
         for (at, pages) in pages.into_iter().enumerate() {
             let pool = PoolId(u16::try_from(at).unwrap());
@@ -94,17 +94,17 @@ impl TestPages {
         }
     }
 
-    pub(super) fn free(&self) -> [usize; 2] {
+    pub(crate) fn free(&self) -> [usize; 2] {
         let inner = self.inner();
         [inner.free[0].len(), inner.free[1].len()]
     }
 
-    pub(super) const fn all() -> [usize; 2] {
+    pub(crate) const fn all() -> [usize; 2] {
         [PAGES[0] as usize, PAGES[1] as usize]
     }
 
     /// Whether a link may write to these pages.
-    pub(super) fn open(&self, pages: &[Vec<PageId>; 2], open: bool) {
+    pub(crate) fn open(&self, pages: &[Vec<PageId>; 2], open: bool) {
         let mut inner = self.inner();
         for (pool, pages) in pages.iter().enumerate() {
             for page in pages {
@@ -130,7 +130,7 @@ impl TestPages {
     }
 
     /// Computes a layer of the model in one page of a pool.
-    pub(super) fn compute(
+    pub(crate) fn compute(
         &self,
         request: u64,
         pool: PoolId,
@@ -150,7 +150,7 @@ impl TestPages {
     }
 
     /// Whether a page of a pool holds what `request` has there.
-    pub(super) fn check(&self, request: u64, pool: PoolId, index: usize, page: PageId) {
+    pub(crate) fn check(&self, request: u64, pool: PoolId, index: usize, page: PageId) {
         let mut inner = self.inner();
         for (part, number) in self.parts.iter().zip(0_u16..).filter(|(part, _)| part.pool == pool) {
             for rank in 0..self.ranks {
@@ -206,7 +206,7 @@ impl PageBytes for TestPages {
 
 /// Pages of a sequence of `computed` tokens that are wanted by who has `skip` of them: first index
 /// and how many, per pool.
-pub(super) fn wanted(computed: usize, skip: usize) -> [(usize, usize); 2] {
+pub(crate) fn wanted(computed: usize, skip: usize) -> [(usize, usize); 2] {
     let end = computed.div_ceil(PAGE_TOKENS);
     let first = skip / PAGE_TOKENS;
     let kept = (computed.saturating_sub(WINDOW - 1) / PAGE_TOKENS).max(first);

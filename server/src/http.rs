@@ -84,7 +84,7 @@ pub struct Api {
     /// The name clients use.
     pub model_name: String,
     /// Longest prompt and answer together.
-    max_context: usize,
+    pub(crate) max_context: usize,
     body: body::BodyLimits,
     max_unsent: usize,
     /// Requests that run at a time.

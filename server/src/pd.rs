@@ -22,6 +22,8 @@ pub use offer::{Offering, PairFailure};
 
 /// Beyond the reasons of admission: the prompt is longer than the prefill worker can compute.
 const TOO_LONG: u8 = 100;
+/// And: it is none that the prefill worker's model could compute.
+const INVALID: u8 = 101;
 
 /// What a worker of a pair talks to its peers by.
 pub enum Link {
@@ -91,7 +93,9 @@ mod tests {
             assert_eq!(from_wire(&to_wire(&refusal)), Some(refusal));
             assert_ne!(to_wire(&refusal).reason, TOO_LONG);
         }
-        let odd = WireRejected { reason: TOO_LONG, retry_after, value: 3, limit: 2 };
-        assert_eq!(from_wire(&odd), None);
+        for reason in [TOO_LONG, INVALID] {
+            let odd = WireRejected { reason, retry_after, value: 3, limit: 2 };
+            assert_eq!(from_wire(&odd), None);
+        }
     }
 }

@@ -8,7 +8,7 @@ use engine::{Namespace, Outcome, RequestEnd, Sink, Submission, SubmitError, Toke
 use model::SamplingParams;
 use transfer::{Accepted, Offer, Offers, PeerName, Sending};
 
-use super::{TOO_LONG, to_wire};
+use super::{INVALID, TOO_LONG, to_wire};
 use crate::http::Api;
 use crate::http::error::{Failure, not_taken};
 
@@ -48,17 +48,29 @@ impl Offers for Door {
             }
             Err(Refusal::TooLong { limit }) => {
                 api.requests.invalid(1, class);
-                let retry_after = super::offer::RETRY_AFTER;
-                let (value, limit) = (tokens as u64, limit as u64);
-                Err(transfer::Rejected { reason: TOO_LONG, retry_after, value, limit })
+                Err(impossible(TOO_LONG, tokens, limit))
+            }
+            Err(Refusal::Invalid) => {
+                api.requests.invalid(1, class);
+                tracing::warn!(request_id = request, %peer, "A prompt makes no sense here.");
+                Err(impossible(INVALID, tokens, 0))
             }
         }
     }
 }
 
+fn impossible(reason: u8, tokens: usize, limit: usize) -> transfer::Rejected {
+    let (value, limit) = (tokens as u64, limit as u64);
+    transfer::Rejected { reason, retry_after: super::offer::RETRY_AFTER, value, limit }
+}
+
 enum Refusal {
     Admission(Rejected),
-    TooLong { limit: usize },
+    TooLong {
+        limit: usize,
+    },
+    /// No engine takes it: the decode worker has another model after all.
+    Invalid,
 }
 
 impl From<Rejected> for Refusal {
@@ -75,6 +87,9 @@ const fn closed() -> Rejected {
 
 fn take(api: &Api, offer: Offer, sending: Box<dyn Sending>) -> Result<Accepted, Refusal> {
     let serving = api.serving().ok_or_else(closed)?;
+    if offer.tokens.len() > api.max_context {
+        return Err(Refusal::TooLong { limit: api.max_context });
+    }
     let now = api.clock.now();
     let permit = serving.admission.try_admit(offer.priority, now)?;
     let namespace = Namespace::from_bytes(&offer.namespace);
@@ -111,8 +126,7 @@ fn take(api: &Api, offer: Offer, sending: Box<dyn Sending>) -> Result<Accepted, 
             | SubmitError::Invalid(_)
             | SubmitError::Duplicate) => match not_taken(error) {
                 Failure::Refused(refusal) => Refusal::Admission(refusal),
-                // A prompt that no engine takes: the decode worker has another model after all.
-                Failure::Api(_) | Failure::Pair(_) => Refusal::TooLong { limit: 0 },
+                Failure::Api(_) | Failure::Pair(_) => Refusal::Invalid,
             },
         }),
     }

@@ -209,6 +209,16 @@ async fn a_refusal_of_the_prefill_worker_is_the_clients_before_any_header() {
 }
 
 #[tokio::test]
+async fn a_prompt_that_is_too_long_for_the_prefill_worker_is_the_clients_mistake() {
+    let pair = Pair::new("--model fake:step=0ms", "--max-context 512", "").await;
+    let refused = pair.decode.post("/v1/completions", &long(2)).await;
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert_eq!(refused.error_code(), "context_length_exceeded");
+    assert!(refused.text().contains("maximum context length is 512 tokens"), "{}", refused.text());
+    pair.idle().await;
+}
+
+#[tokio::test]
 async fn a_peer_that_is_not_there_is_named() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = nobody.local_addr().expect("an address").port();

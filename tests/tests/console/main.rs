@@ -4,5 +4,6 @@
 mod alerts;
 mod browser;
 mod lifecycle;
+mod pair;
 mod up;
 mod webdriver;

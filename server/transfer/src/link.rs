@@ -39,8 +39,8 @@ pub enum News {
     /// A failure before [`Landing::land`] is told once more when that is called, `Settled` too: the
     /// request may not have been known before.
     Failed(Failure),
-    /// Either side, after `Failed` or an `abandon` (once for both): nobody reads or writes the pages
-    /// any more. Also where no page was named yet.
+    /// Either side, after `Failed` or an `abandon` (once for both): nobody reads or writes the
+    /// pages any more. Also where no page was named yet.
     Settled,
 }
 

@@ -10,6 +10,8 @@ mod dice;
 mod faults;
 mod member;
 mod net;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use dice::Dice;
@@ -151,6 +153,8 @@ impl Loopback {
     /// Where a page changed while it was being sent: that is the engine's mistake.
     pub fn drive(&self, now: Time) {
         let mut net = self.net();
+        // What was said since the last time was said then, not now.
+        net.turn(self.now());
         while let Some(at) = net.next_event(self.now()).filter(|at| *at <= now) {
             self.now.fetch_max(at.0, Ordering::Relaxed);
             net.turn(self.now());

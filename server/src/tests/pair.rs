@@ -183,8 +183,8 @@ async fn a_refusal_of_the_prefill_worker_is_the_clients_before_any_header() {
     let second = pair.decode.send(post("/v1/completions", &long(2)));
     let third = async {
         pair.until("two are there", |pair| {
-            let [prefill, _] = pair.snapshots();
-            prefill.running + prefill.waiting + prefill.bootstrap.requests == 2
+            let [prefill, decode] = pair.snapshots();
+            prefill.running + prefill.waiting == 2 && decode.transfer.requests == 2
         })
         .await;
         let mut streamed = long(2);

@@ -138,10 +138,13 @@ fn everyday() -> Result<Page> {
 /// What changes a server, by whom and how it must not be.
 fn settings(api: &str) -> Result<()> {
     let send = |method: &str, path: &str, header: &str| -> Result<String> {
+        let change = method == "POST" && path == "/admin/config";
+        let body = if change { r#"{"ttft-objective": "20s"}"# } else { "{}" };
         let mut socket = TcpStream::connect(api.trim_start_matches("http://"))?;
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{header}\
-             content-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}"
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
         );
         socket.write_all(head.as_bytes())?;
         let mut answer = String::new();

@@ -103,11 +103,13 @@ fn moves(pages: &[Page], role: Role) {
 /// Whether a value of a label must be driven at this role: what a unified server has, too, is
 /// driven there, since the engine is the same.
 fn is_of_role(info: &Info, label: &str, value: &str, role: Role) -> bool {
+    if role == Role::Unified || !info.is_of(Role::Unified) {
+        return true;
+    }
     let at = info.labels.iter().position(|known| known.name == label);
     let of_unified = info.combinations(Role::Unified);
-    role == Role::Unified
-        || !info.is_of(Role::Unified)
-        || !of_unified.iter().any(|set| at.is_some_and(|at| set[at] == value))
+    // Where another label is open, no combination is known, and no value is of a pair alone.
+    info.is_closed() && !of_unified.iter().any(|set| at.is_some_and(|at| set[at] == value))
 }
 
 /// The metric if it is 0 on all pages, and the values of its closed labels that no series above 0

@@ -127,6 +127,8 @@ impl<P: Port> Hub<P> {
         links.insert(peer, Outlet { name: name.clone(), messages, close });
         drop(links);
         self.pump();
+        // Its heartbeats begin. No other time limit ends before the next of them is due.
+        self.wake.outputs.notify_one();
         (peer, inlet)
     }
 

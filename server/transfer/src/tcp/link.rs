@@ -23,7 +23,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Works one peer's connections until one of them fails, the peer is silent, or everything stops.
 /// All of them are closed when it returns, and the end knows.
 ///
-/// `more` are data connections: those that are there and, on the listening side, those that come.
+/// Says why it ended. `more` are data connections: those that are there and, on the listening side, those that come.
 pub(super) async fn run<P: Port>(
     hub: Arc<Hub<P>>,
     name: PeerName,
@@ -31,7 +31,7 @@ pub(super) async fn run<P: Port>(
     control: Wire,
     inlet: Inlet,
     mut more: mpsc::Receiver<Wire>,
-) {
+) -> String {
     let Inlet { messages, close } = inlet;
     let Wire { stream, encoder, decoder } = control;
     let (from, to) = tokio::io::split(stream);
@@ -60,11 +60,15 @@ pub(super) async fn run<P: Port>(
     // First, so that frames which are cut off below are nobody's any more.
     hub.lost(peer, failure);
     let parting = ended.is_none();
-    match ended {
-        Some(Ok(error)) => hub.refused(&name, &error),
-        Some(Err(error)) => hub.refused(&name, &error),
-        None if hub.stop.is_cancelled() => tracing::debug!(peer = %name, "A link is closed."),
-        None => hub.refused(&name, &"it is silent, or not wanted any more"),
+    let reason = match ended {
+        Some(Ok(error)) => error.to_string(),
+        Some(Err(error)) => error.to_string(),
+        None => "it is silent, or not wanted any more".to_owned(),
+    };
+    if hub.stop.is_cancelled() {
+        tracing::debug!(peer = %name, "A link is closed.");
+    } else {
+        hub.refused(&name, &reason);
     }
     if parting {
         // What was said last still goes out, then the end of it; the peer answers by closing.
@@ -74,6 +78,7 @@ pub(super) async fn run<P: Port>(
         };
         tokio::time::timeout(LAST_WORDS, farewell).await.ok();
     }
+    reason
 }
 
 async fn read<P: Port>(

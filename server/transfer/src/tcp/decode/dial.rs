@@ -122,19 +122,19 @@ async fn keep(
             attempt = attempt => attempt.unwrap_or(Err(WireError::Late)),
             () = end.cancelled() => return,
         };
-        match attempt {
+        let reason = match attempt {
             Ok(connected) => {
                 backoff.reset();
-                stay(&hub, &peer, connected, &tried, &end).await;
+                stay(&hub, &peer, connected, &tried, &end).await
             }
             Err(error) => {
-                let (to, port) = (&peer.host, peer.port);
-                let trouble = format!("{to}:{port}: {error}");
-                hub.port.with(|end, _| end.trouble(&peer.name, Some(trouble.clone())));
-                hub.refused(&peer.name, &trouble);
-                tried.send_replace(true);
+                hub.refused(&peer.name, &format_args!("{}:{}: {error}", peer.host, peer.port));
+                error.to_string()
             }
-        }
+        };
+        let trouble = format!("{}:{}: {reason}", peer.host, peer.port);
+        hub.port.with(|end, _| end.trouble(&peer.name, Some(trouble)));
+        tried.send_replace(true);
         tokio::select! {
             () = tokio::time::sleep(backoff.wait()) => {}
             () = end.cancelled() => return,
@@ -142,14 +142,14 @@ async fn keep(
     }
 }
 
-/// The life of a connection set.
+/// The life of a connection set; says why it ended.
 async fn stay(
     hub: &Arc<Hub<DecodePort>>,
     peer: &PrefillPeer,
     connected: Connected,
     tried: &watch::Sender<bool>,
     end: &CancellationToken,
-) {
+) -> String {
     let Connected { control, data, rooms_max } = connected;
     let (more, coming) = mpsc::channel(DATA_CONNECTIONS_MAX);
     for wire in data {
@@ -166,8 +166,8 @@ async fn stay(
     let run = link::run(Arc::clone(hub), name.clone(), id, control, inlet, coming);
     tokio::pin!(run);
     tokio::select! {
-        () = &mut run => return,
+        reason = &mut run => return reason,
         () = end.cancelled() => close.cancel(),
     }
-    run.await;
+    run.await
 }

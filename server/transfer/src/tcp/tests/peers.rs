@@ -71,6 +71,34 @@ async fn a_lost_connection_fails_every_room_of_the_peer_on_both_sides() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_peer_is_gone_on_both_sides() {
+    let watchful = |own| {
+        let mut options = options(own);
+        options.limits.heartbeat = Duration::from_millis(200);
+        options
+    };
+    let prefill = Prefill::start(watchful("prefill"), 0).await.unwrap();
+    let proxy = Proxy::start(prefill.address(), 0, quiet()).await;
+    let peer = at("prefill:1", proxy.address);
+    let decode = Decode::start(watchful("decode:1"), std::slice::from_ref(&peer)).unwrap();
+    prefill.engine.idle.store(true, Ordering::SeqCst);
+    let hush = async {
+        until("it is landed", || prefill.server.snapshot().peers[0].waiting == 1).await;
+        proxy.hush();
+    };
+    let (result, ()) = tokio::join!(decode.transfer(&peer.name, 1, 60, 0), hush);
+    assert_eq!(result, Err(NotOffered::Failed(Failure::PeerGone)));
+    until("nothing is left", || decode.at_rest() && prefill.at_rest()).await;
+    assert_eq!(prefill.ledger.ends(), [Err(Failure::PeerGone)]);
+    until("it is known to be gone", || !prefill.server.snapshot().peers[0].up).await;
+    until("and why", || {
+        let (up, trouble) = decode.peer(&peer.name);
+        !up && !trouble.is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_worker_is_another_peer() {
     let first = Prefill::start(options("prefill"), 0).await.unwrap();
     let proxy = Proxy::start(first.address(), 0, quiet()).await;

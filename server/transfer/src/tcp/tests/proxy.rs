@@ -2,7 +2,7 @@
 
 use super::random::Random;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,6 +50,7 @@ struct Shared {
     left: AtomicUsize,
     done: Mutex<Vec<Fault>>,
     open: AtomicUsize,
+    hushed: AtomicBool,
     stop: CancellationToken,
     cut: Mutex<CancellationToken>,
     tasks: TaskTracker,
@@ -66,6 +67,7 @@ impl Proxy {
             random: Mutex::new(Random::new(seed)),
             done: Mutex::default(),
             open: AtomicUsize::new(0),
+            hushed: AtomicBool::new(false),
             stop: CancellationToken::new(),
             cut: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -87,6 +89,11 @@ impl Proxy {
     /// Ends every connection there is.
     pub(crate) fn cut_all(&self) {
         std::mem::take(&mut *self.shared.cut.lock().unwrap()).cancel();
+    }
+
+    /// From now on nothing passes, and every connection stays open.
+    pub(crate) fn hush(&self) {
+        self.shared.hushed.store(true, Ordering::SeqCst);
     }
 
     /// No more faults; those that last go on.
@@ -144,6 +151,9 @@ impl Shared {
             let Ok(count) = from.read(&mut bytes).await else { return };
             if count == 0 {
                 return;
+            }
+            if self.hushed.load(Ordering::SeqCst) {
+                std::future::pending().await
             }
             let mut start = 0;
             while next < (count - start) as u64 {

@@ -310,8 +310,9 @@ fn lengths_are_bounded_before_anything_is_waited_for() {
         pages: 1,
         checksum: 0,
     };
-    let expected = "a frame says it has 1048577 bytes, more than 1048576";
-    check(opened(), &frame.encode(), expected);
+    let expected =
+        format!("a frame says it has {} bytes, more than {PAYLOAD_BYTES}", PAYLOAD_BYTES + 1);
+    check(opened(), &frame.encode(), &expected);
 }
 
 #[test]

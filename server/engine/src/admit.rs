@@ -118,6 +118,10 @@ impl Scheduler {
     /// Retracts what must go for the head of its queue, of those from `before` on; `false` where
     /// that is not enough, and then nobody goes.
     fn preempt_for(&mut self, from: From, rank: Rank, before: Rank, step: &mut Step<'_>) -> bool {
+        // One that has its pages takes a slot from others, and nothing else.
+        if from == From::Landed && self.has_slot_for(self.queued(from, rank), step) {
+            return false;
+        }
         let mut preemptor = std::mem::take(&mut self.preemptor);
         let head = self.queued(from, rank);
         let need = Need {
@@ -138,7 +142,7 @@ impl Scheduler {
         self.preemptor = preemptor;
         let ready = found && self.has_place_for(from, rank, step);
         // What it gets is still being copied.
-        step.plan.held += u64::from(found && !ready);
+        step.plan.held += u64::from(found && !ready && from != From::Landed);
         ready
     }
 

@@ -2,6 +2,7 @@
 //! it saves what it should.
 
 mod host;
+mod pair;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use admission::{AdmissionController, Limits};
 use kv_cache::{HostTier, Namespace, WritePolicy};
-use memory_pool::{CopyEngine, CopyHook, HostMemory, HostOptions};
+use memory_pool::{CopyEngine, CopyHook, HostMemory, HostOptions, PageBytes};
 use model::{LoadOptions, Loaded, SamplingParams, load};
 use types::{Priority, RequestId, Time, TokenId};
 
@@ -67,7 +68,9 @@ impl Sink for Ear {
 struct Totals {
     computed: u64,
     cached: u64,
-    /// Of these, those that came from the host.
+    /// Those that a prefill worker has sent.
+    remote: u64,
+    /// Of the cached ones, those that came from the host.
     loaded: u64,
     recomputed: u64,
     preemptions: u64,
@@ -81,6 +84,7 @@ impl Observer for Sums {
         sums.computed += stats.prompt_tokens;
         sums.cached += stats.cached_device_tokens + stats.cached_host_tokens;
         sums.loaded += stats.cached_host_tokens;
+        sums.remote += stats.cached_remote_tokens;
         sums.recomputed += stats.recomputed_tokens;
         sums.preemptions += stats.preemptions.requests();
     }
@@ -128,6 +132,8 @@ struct Rig {
     sums: Arc<Mutex<Totals>>,
     time: Still,
     next: u64,
+    /// The bytes of its pages.
+    pages: Arc<dyn PageBytes>,
 }
 
 fn loaded(setup: &Setup) -> Loaded {
@@ -181,10 +187,12 @@ impl Rig {
             });
             prepared.config.check(&loaded.spec).expect("good bounds");
         }
+        let bytes = prepared.page_bytes().expect("a real model has bytes");
         let (observer, time) = (Box::new(Sums(Arc::clone(&sums))), Still::default());
         let (core, handle) =
             prepared.into_core(Arc::clone(&admission), observer, Box::new(time.clone()));
-        Self { core, handle, admission, book: Book::default(), sums, time, next: 0 }
+        let (book, next, pages) = (Book::default(), 0, bytes);
+        Self { core, handle, admission, book, sums, time, next, pages }
     }
 
     fn submit(&mut self, prompt: &[TokenId], max_tokens: usize, salt: Option<&str>) -> u64 {
@@ -200,19 +208,31 @@ impl Rig {
     ) -> u64 {
         let id = self.next;
         self.next += 1;
+        let submission = self.submission(id, prompt, max_tokens, salt);
+        let submission = Submission { prompt_logprobs, ..submission };
+        self.handle.submit(submission).expect("accepted");
+        id
+    }
+
+    fn submission(
+        &self,
+        id: u64,
+        prompt: &[TokenId],
+        max_tokens: usize,
+        salt: Option<&str>,
+    ) -> Submission {
         let namespace = Namespace::new(None, salt);
         let permit = self.admission.try_admit(Priority::NORMAL, Time::ZERO).expect("no bounds");
-        let cached =
-            if prompt_logprobs { 0 } else { self.handle.cached_prefix(&namespace, prompt) };
+        let cached = self.handle.cached_prefix(&namespace, prompt);
         let permit = permit.charge_cached(prompt.len() as u64, cached as u64, Time::ZERO);
         let sampling = SamplingParams { logprobs: Some(2), ..SamplingParams::default() };
-        let submission = Submission {
+        Submission {
             id: RequestId(id),
             permit: permit.expect("no bounds"),
             prompt: prompt.to_vec(),
             tenant: None,
             namespace,
-            prompt_logprobs,
+            prompt_logprobs: false,
             sampling,
             constraint: None,
             follower: None,
@@ -224,9 +244,7 @@ impl Rig {
             streaming: false,
             arrived: Time::ZERO,
             tokenized: Time::ZERO,
-        };
-        self.handle.submit(submission).expect("accepted");
-        id
+        }
     }
 
     fn run(&mut self) {

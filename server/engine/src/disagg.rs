@@ -13,5 +13,7 @@ mod news;
 mod prefill;
 
 pub(crate) use decode::Lands;
+#[cfg(test)]
+pub(crate) use decode::PATIENCE;
 pub(crate) use held::Held;
 pub(crate) use line::Line;

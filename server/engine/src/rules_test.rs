@@ -2,6 +2,7 @@
 //! waited or run for too long, and what that costs the others.
 
 mod burst;
+mod disagg;
 mod fair;
 mod fcfs;
 mod limits;

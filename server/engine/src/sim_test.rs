@@ -5,7 +5,8 @@
 //!
 //! `SIGHTLINE_SIM_SEEDS=10000` runs so many seeds instead of 500, `SIGHTLINE_SIM_SEED=n` seed `n`
 //! alone. `SIGHTLINE_SIM_PLANT=n` makes the engine lose the pages of request `n`, and
-//! `SIGHTLINE_SIM_PLANT_LOAD=n` makes load `n` from the host tier move nothing.
+//! `SIGHTLINE_SIM_PLANT_LOAD=n` makes load `n` from the host tier move nothing, and
+//! `SIGHTLINE_SIM_PLANT_EARLY=n` gives pages back though a link still uses them.
 
 mod check;
 mod client;
@@ -13,6 +14,7 @@ mod copier;
 mod cover;
 mod door;
 mod ending;
+mod link;
 mod load;
 mod order;
 mod rig;
@@ -39,6 +41,9 @@ use ensure;
 
 const SEEDS: u64 = 500;
 const PLANT_SEEDS: u64 = 100;
+
+/// How rows show that are not where they should be: to the model, and to a link.
+const NOT_THERE: [&str; 2] = ["does not hold position", "on the wire holds"];
 const SEED: &str = "SIGHTLINE_SIM_SEED";
 const SEED_COUNT: &str = "SIGHTLINE_SIM_SEEDS";
 
@@ -47,23 +52,29 @@ const SEED_COUNT: &str = "SIGHTLINE_SIM_SEEDS";
 enum Plant {
     Leak(u32),
     LostLoad(u32),
+    /// Pages are given back before their link has let go.
+    Early(u32),
 }
 
 impl Plant {
     const LEAK: &str = "SIGHTLINE_SIM_PLANT";
     const LOST_LOAD: &str = "SIGHTLINE_SIM_PLANT_LOAD";
+    const EARLY: &str = "SIGHTLINE_SIM_PLANT_EARLY";
 
     const fn variable(self) -> (&'static str, u32) {
         match self {
             Self::Leak(nth) => (Self::LEAK, nth),
             Self::LostLoad(nth) => (Self::LOST_LOAD, nth),
+            Self::Early(nth) => (Self::EARLY, nth),
         }
     }
 
     fn from_variables() -> Option<Self> {
         let small = |nth: u64| u32::try_from(nth).expect("a small number");
         let leak = variable(Self::LEAK).map(|nth| Self::Leak(small(nth)));
-        leak.or_else(|| variable(Self::LOST_LOAD).map(|nth| Self::LostLoad(small(nth))))
+        let load = || variable(Self::LOST_LOAD).map(|nth| Self::LostLoad(small(nth)));
+        let early = || variable(Self::EARLY).map(|nth| Self::Early(small(nth)));
+        leak.or_else(load).or_else(early)
     }
 }
 
@@ -93,6 +104,7 @@ fn run_planted(seed: u64, plant: Option<Plant>) -> (Result<Coverage, String>, bo
     match plant {
         Some(Plant::Leak(nth)) => crate::testing::plant_leak(nth),
         Some(Plant::LostLoad(nth)) => crate::testing::plant_lost_load(nth),
+        Some(Plant::Early(nth)) => crate::testing::plant_early(nth),
         None => {}
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| world::run(seed)));
@@ -153,6 +165,7 @@ fn a_failing_seed_fails_again_when_it_is_replayed() {
         let mut command = Command::new(&program);
         command.args(["every_seed_keeps", "--nocapture"]).env(SEED, seed.to_string());
         command.env_remove(SEED_COUNT).env_remove(Plant::LEAK).env_remove(Plant::LOST_LOAD);
+        command.env_remove(Plant::EARLY);
         if let Some((name, nth)) = plant.map(Plant::variable) {
             command.env(name, nth.to_string());
         }
@@ -168,8 +181,9 @@ fn a_failing_seed_fails_again_when_it_is_replayed() {
     assert!(passed, "without the fault the seed is sound: {text}");
 }
 
-/// Runs seeds with the fault; returns how many it reached, all of which must fail with `symptom`.
-fn planted(plant: impl Fn(u64) -> Plant, symptom: &str) -> u64 {
+/// Runs seeds with the fault; returns how many found it and how many had it. Those that fail must fail with one of
+/// `symptoms`.
+fn planted(plant: impl Fn(u64) -> Plant, symptoms: &[&str]) -> (u64, u64) {
     let (mut found, mut reached) = (0, 0);
     for seed in 0..PLANT_SEEDS {
         let (outcome, planted) = run_planted(seed, Some(plant(seed)));
@@ -177,20 +191,21 @@ fn planted(plant: impl Fn(u64) -> Plant, symptom: &str) -> u64 {
         match outcome {
             Ok(_) => {}
             Err(why) => {
-                assert!(why.contains(symptom), "seed {seed} failed for another reason: {why}");
+                let known = symptoms.iter().any(|symptom| why.contains(symptom));
+                assert!(known, "seed {seed} failed for another reason: {why}");
                 found += 1;
             }
         }
     }
     println!("the fault was found by {found} of {PLANT_SEEDS} seeds, {reached} had it");
-    assert_eq!(found, reached);
-    reached
+    (found, reached)
 }
 
 #[test]
 fn a_planted_page_leak_is_found() {
     // The pages of the nth request that ends with some; a few seeds see fewer of those.
-    let reached = planted(|seed| Plant::Leak((seed % 40) as u32), "page");
+    let (found, reached) = planted(|seed| Plant::Leak((seed % 40) as u32), &["page"]);
+    assert_eq!(found, reached);
     assert!(reached > PLANT_SEEDS * 9 / 10, "{reached}");
 }
 
@@ -198,8 +213,25 @@ fn a_planted_page_leak_is_found() {
 /// every tier so many loads.
 #[test]
 fn a_planted_load_that_moves_nothing_is_found() {
-    let reached = planted(|seed| Plant::LostLoad((seed % 5) as u32), "does not hold position");
+    let (found, reached) = planted(|seed| Plant::LostLoad((seed % 5) as u32), &NOT_THERE);
+    // What is loaded for a request whose transfer then fails is not always read.
+    assert!(10 * found >= 8 * reached, "{found} of {reached}");
     assert!(reached > PLANT_SEEDS / 5, "{reached}");
+}
+
+/// Pages that are given back although a link still reads or writes them. Not always does somebody
+/// else get them in time to notice.
+#[test]
+fn planted_pages_that_are_given_back_early_are_found() {
+    let mut found = 0;
+    for seed in 0..PLANT_SEEDS {
+        if let (Err(why), true) = run_planted(seed, Some(Plant::Early((seed % 7) as u32))) {
+            let known = NOT_THERE.iter().any(|symptom| why.contains(symptom));
+            assert!(known, "seed {seed} failed for another reason: {why}");
+            found += 1;
+        }
+    }
+    assert!(found > PLANT_SEEDS / 10, "{found} of {PLANT_SEEDS} seeds");
 }
 
 #[test]

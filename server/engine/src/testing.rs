@@ -6,6 +6,7 @@ use std::thread::LocalKey;
 thread_local! {
     static LEAK_IN: Cell<Option<u32>> = const { Cell::new(None) };
     static LOST_LOAD_IN: Cell<Option<u32>> = const { Cell::new(None) };
+    static EARLY_IN: Cell<Option<u32>> = const { Cell::new(None) };
     static WALKED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -30,9 +31,14 @@ pub(crate) fn plant_lost_load(nth: u32) {
     LOST_LOAD_IN.set(Some(nth));
 }
 
+/// The `nth` table (from 0) that is to be kept until its link has let go is not.
+pub(crate) fn plant_early(nth: u32) {
+    EARLY_IN.set(Some(nth));
+}
+
 /// Takes planted faults out; true where one was not reached.
 pub(crate) fn clear() -> bool {
-    let left = [LEAK_IN.take(), LOST_LOAD_IN.take()];
+    let left = [LEAK_IN.take(), LOST_LOAD_IN.take(), EARLY_IN.take()];
     left.iter().any(Option::is_some)
 }
 
@@ -44,6 +50,11 @@ pub(crate) fn leaks_now() -> bool {
 /// Called once per load.
 pub(crate) fn loses_load() -> bool {
     is_due(&LOST_LOAD_IN)
+}
+
+/// Called once per table that is to be kept.
+pub(crate) fn lets_go_early() -> bool {
+    is_due(&EARLY_IN)
 }
 
 fn is_due(fault: &'static LocalKey<Cell<Option<u32>>>) -> bool {

@@ -18,6 +18,7 @@ use crate::{
 mod busy;
 mod copies;
 mod scores;
+mod stepper;
 mod together;
 
 /// Far longer than anything here takes; a hang fails instead of blocking.

@@ -109,6 +109,28 @@ impl Witness {
         tokens.fold(START, |text, (position, token)| Self::after(text, position, *token))
     }
 
+    /// The hashes of all beginnings of a text.
+    pub(crate) fn texts(tokens: &[TokenId]) -> Vec<u64> {
+        let mut hash = START;
+        let tokens = tokens.iter().enumerate();
+        let after = tokens.map(|(position, token)| {
+            hash = Self::after(hash, position, *token);
+            hash
+        });
+        after.collect()
+    }
+
+    /// What is written of `token` at `position` in a layer of a part; `text` ends with it.
+    pub(crate) const fn row(
+        text: u64,
+        part: usize,
+        layer: usize,
+        position: usize,
+        token: TokenId,
+    ) -> Row {
+        [text ^ salt(part, layer), (token.0 as u64) << 32 | position as u64]
+    }
+
     /// Writes the logits that follow a text: the next token at 8, all others at most 1.
     pub(crate) fn answer(options: &FakeOptions, text: u64, row: &mut [f32]) {
         let hash = mix(text ^ options.seed);
@@ -265,6 +287,7 @@ impl ModelRunner for Witness {
                     self.read(batch, (part, at), compute)?;
                 }
             }
+            drop(bytes);
             if let Some(progress) = &batch.progress {
                 progress.advance(0, layer + 1);
             }

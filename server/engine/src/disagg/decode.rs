@@ -238,5 +238,7 @@ impl Scheduler {
         let stuck = self.running.iter().chain(self.retracted.iter());
         let worst = stuck.filter(|request| request.is_on_wire()).max_by_key(|r| r.rank);
         plan.given_up = worst.map(|request| (request.id, Failure::Alloc));
+        // What was kept for it is free for others.
+        plan.again = plan.given_up.is_some();
     }
 }

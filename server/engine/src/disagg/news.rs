@@ -22,7 +22,11 @@ impl Core {
             }
             // Which pages are free is not changed by that.
             News::FirstByte | News::Passed(_) => {}
-            News::Arrived(times) => scheduler.arrive(id, times, now, &mut report.queue_exits),
+            News::Arrived(times) => {
+                scheduler.arrive(id, times, now, &mut report.queue_exits);
+                // Where the request was given up at that moment, this is all that comes.
+                self.let_go(id);
+            }
             News::Wanted { skip_tokens } => {
                 scheduler.want(id, skip_tokens, now, &mut report.queue_exits);
             }

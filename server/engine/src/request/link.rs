@@ -82,13 +82,9 @@ impl Request {
         let computed = self.tokens.len() - 1;
         let inbox = self.inbox.as_mut().expect("its prompt is computed elsewhere");
         let table = &mut self.table;
-        let found = table.attach_prefix(&self.namespace, &self.tokens, Lookup::First);
-        if let Err(short) = table.grow_to(computed) {
-            table.clear();
-            return Err(short);
-        }
-        inbox.device = found.tokens - found.host_tokens;
-        inbox.host = found.host_tokens;
+        let landed = table.land(&self.namespace, &self.tokens, computed, Lookup::First)?;
+        inbox.device = landed.prefix_tokens - landed.host_tokens;
+        inbox.host = landed.host_tokens;
         if let Some(follower) = &self.follower {
             follower.looked_up(self.prompt_tokens);
         }
@@ -108,6 +104,15 @@ impl Request {
             LandPages { pool, first_index: from, pages }
         });
         inbox.link.land(computed, skip, pages.collect());
+    }
+
+    /// Tokens whose rows are in its pages.
+    #[cfg(test)]
+    pub(crate) fn here(&self) -> usize {
+        match &self.inbox {
+            Some(inbox) => inbox.device + inbox.host,
+            None => self.computed,
+        }
     }
 
     /// Decode: tokens of its prompt that are to come, or are computed here at the end.
@@ -195,7 +200,10 @@ impl Request {
             pages.extend((whole..to).map(page));
         }
         outbox.sent = outbox.sent.max(end);
-        outbox.on_wire |= !early.is_empty() || !pages.is_empty();
+        if !early.is_empty() || !pages.is_empty() {
+            outbox.on_wire = true;
+            table.hold_swapped(true);
+        }
         let cached = outbox.cached;
         if !early.is_empty() {
             outbox.fence += 1;

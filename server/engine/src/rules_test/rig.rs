@@ -8,6 +8,7 @@ use std::time::Duration;
 use admission::{AdmissionController, Limits, Rejected};
 use kv_cache::Namespace;
 use model::{FakeOptions, FakeRunner, SamplingParams};
+use transfer::{Landing, Sending};
 use types::{Priority, RequestId, Time, TokenId};
 
 use crate::step::{Core, Turn};
@@ -25,7 +26,7 @@ impl VirtualTime {
         Time(self.0.load(Ordering::Relaxed))
     }
 
-    fn pass(&self, time: Duration) {
+    pub(super) fn pass(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).expect("a short time");
         self.0.fetch_add(nanos, Ordering::Relaxed);
     }
@@ -49,6 +50,8 @@ pub(super) struct Log {
     /// When each first token came, in order.
     pub(super) firsts: Vec<(RequestId, Time)>,
     pub(super) gaps: Vec<Duration>,
+    /// Prompt tokens computed.
+    pub(super) computed: u64,
     pub(super) ends: HashMap<RequestId, RequestEnd>,
     /// Retractions by reason.
     pub(super) preempted: [u64; 2],
@@ -64,6 +67,7 @@ impl Observer for Watcher {
         log.starts.extend(started.map(|exit| (exit.id, exit.waited)));
         log.firsts.extend(stats.first_tokens.iter().map(|first| (first.id, stats.now)));
         log.gaps.extend(stats.inter_token);
+        log.computed += stats.prompt_tokens;
         for reason in PreemptReason::ALL {
             log.preempted[reason as usize] += stats.preemptions.of(reason);
         }
@@ -109,7 +113,7 @@ pub(super) struct Rig {
     pub(super) core: Core,
     pub(super) time: VirtualTime,
     pub(super) admission: Arc<AdmissionController>,
-    handle: Handle,
+    pub(super) handle: Handle,
     watcher: Watcher,
     next_id: u64,
 }
@@ -162,6 +166,16 @@ impl Rig {
     }
 
     pub(super) fn try_submit(&mut self, job: &Job) -> Result<RequestId, Rejected> {
+        self.try_submit_linked(job, None, None)
+    }
+
+    /// A request whose prompt is computed elsewhere, or for somebody else.
+    pub(super) fn try_submit_linked(
+        &mut self,
+        job: &Job,
+        remote: Option<Box<dyn Landing>>,
+        send: Option<Box<dyn Sending>>,
+    ) -> Result<RequestId, Rejected> {
         let now = self.time.read();
         let priority = Priority::new(job.level).expect("a level of a test");
         let permit = self.admission.try_admit(priority, now)?;
@@ -180,8 +194,8 @@ impl Rig {
             follower: None,
             max_tokens: job.answer,
             stop_tokens: Vec::new(),
-            remote: None,
-            send: None,
+            remote,
+            send,
             sink: Box::new(Silent),
             streaming: true,
             arrived: now,
@@ -198,7 +212,9 @@ impl Rig {
     pub(super) fn turn(&mut self) -> Turn {
         let turn = self.core.turn();
         let queue = self.admission.snapshot(self.time.read());
-        assert_eq!(queue.requests, self.core.scheduler.waiting.len(), "permits are the depth");
+        let waiting = &self.core.scheduler.waiting;
+        let depth = waiting.len() + waiting.bootstrap().len() + waiting.prealloc().len();
+        assert_eq!(queue.requests, depth, "permits are the depth");
         turn
     }
 

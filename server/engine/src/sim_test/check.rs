@@ -1,23 +1,26 @@
 //! What must hold after every turn, at every end, and over a whole world.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use admission::{QueuePermit, Rank};
+use transfer::Failure;
 use types::{PoolId, RequestId, Time};
 
 use super::client::{Quirk, Seen};
 use super::door::Door;
 use super::ensure;
-use super::load::Wish;
+use super::link::Over;
+use super::load::{Kind, Wish};
 use super::order;
 use super::rig::alone;
+use super::tally::Told;
 use super::world::World;
 use crate::host::LATE;
 use crate::request::{Phase, Request};
 use crate::scheduler::Scheduler;
 use crate::step::Core;
-use crate::{AbortReason, Outcome, PreemptReason, RequestEnd, RequestError, Verdict};
+use crate::{AbortReason, Outcome, PreemptReason, Queue, RequestEnd, RequestError, Verdict};
 
 /// How far the best running request was before a turn.
 pub(super) struct Progress {
@@ -50,6 +53,10 @@ impl Progress {
         ensure!(kept, "the best running request was retracted");
         let Some(best) = running.get(rank) else { return Ok(()) };
         let moved = best.computed() > computed || best.generated() > generated;
+        // Pages that are being landed, or that a link has, come back by themselves.
+        if !moved && links_hold_pages(&world.core) {
+            return Ok(());
+        }
         let now = world.time.read();
         let held = !moved && world.core.plan.held > 0;
         ensure!(moved || held, "the best running request stands still at {computed} tokens");
@@ -61,6 +68,12 @@ impl Progress {
         ensure!(waited <= most, "the best running request was held for {waited:?}");
         Ok(())
     }
+}
+
+fn links_hold_pages(core: &Core) -> bool {
+    let Scheduler { transfer, sending, held, running, .. } = &core.scheduler;
+    let on_wire = running.iter().any(Request::is_on_wire);
+    !transfer.is_empty() || !sending.is_empty() || held.tables().count() > 0 || on_wire
 }
 
 fn for_priority(world: &World) -> u64 {
@@ -75,6 +88,9 @@ pub(super) fn invariants(world: &World) -> Result<(), String> {
     queue(world)?;
     snapshot(world)?;
     Door::check(world)?;
+    let links = world.links.lock().expect("one thread");
+    ensure!(links.wrong.is_none(), "a link: {:?}", links.wrong);
+    drop(links);
     let told = world.watcher.0.lock().expect("one thread");
     ensure!(told.wrong.is_none(), "told of {:?}", told.wrong);
     let elapsed = told.last_step.since(Time::ZERO);
@@ -101,26 +117,35 @@ fn pages(core: &Core) -> Result<(), String> {
     for ((pool, spec), stats) in pools {
         let (name, page_tokens) = (spec.name, spec.page_tokens);
         let mut held = HashMap::new();
-        for request in scheduler.running.iter() {
+        let elsewhere = scheduler.transfer.iter().chain(scheduler.landed.iter());
+        let others = elsewhere.chain(scheduler.sending.iter());
+        for request in scheduler.running.iter().chain(others) {
             let (first, pages) = request.table.pages(pool);
             for (index, page) in (first..).zip(pages) {
                 let text = request.tokens.get(..(index + 1) * page_tokens);
                 let Some(before) = held.insert(*page, (&request.namespace, text)) else { continue };
-                let whole = before.1.is_some() && request.computed() >= (index + 1) * page_tokens;
+                let whole = before.1.is_some() && request.here() >= (index + 1) * page_tokens;
                 ensure!(whole, "page {page} of {name} is held twice and not whole");
                 ensure!(before.1 == text, "page {page} of {name} is held for two texts");
                 ensure!(before.0 == &request.namespace, "page {page} is held by two tenants");
             }
         }
-        ensure!(scheduler.held.tables().count() == 0, "pages held without a link");
-        for request in scheduler.retracted.iter().chain(scheduler.waiting.iter()) {
+        let shared: HashSet<_> = held.keys().copied().collect();
+        let kept = scheduler.held.tables().flat_map(|table| table.pages(pool).1);
+        let held: HashSet<_> = shared.into_iter().chain(kept.copied()).collect();
+        for request in scheduler.retracted.iter().chain(permit_holders(scheduler)) {
             ensure!(request.table.pages(pool).1.is_empty(), "pages of a request that waits");
         }
         let (used, capacity) = (stats.used_active.0, stats.capacity.0);
         ensure!(used <= capacity, "{used} pages of {capacity}");
         let copying = scheduler.pools.copying(pool) as u64;
         let known = held.len() as u64 + copying;
-        ensure!(used == known, "page leak: {used} used, {known} held, {copying} by copies");
+        // Pages that a link may read stay when equal ones take their place.
+        let swapped = links_hold_pages(core) && used > known;
+        ensure!(
+            used == known || swapped,
+            "page leak: {used} used, {known} held, {copying} by copies"
+        );
         let kept = used + stats.used_cached.0;
         ensure!(kept <= capacity, "{kept} pages active and cached of {capacity}");
         let available = scheduler.pools.available(pool) as u64;
@@ -146,15 +171,19 @@ pub(super) fn covers(world: &mut World) {
     let now = world.core.clock.last();
     let late = world.core.host.as_ref().is_some_and(|host| host.is_late(now));
     world.coverage.count("turns with a late copy", u64::from(late));
+    let held = u64::from(scheduler.held.tables().count() > 0);
+    world.coverage.count("turns with pages held for a link", held);
     world.coverage.count("turns with pages that a window has passed", u64::from(passed));
 }
 
 /// Who waits holds a permit, and nobody else does.
 fn order(core: &Core) -> Result<(), String> {
     let scheduler = &core.scheduler;
-    let in_queue = |request: &Request| matches!(request.phase, Phase::Waiting(_));
-    ensure!(scheduler.waiting.iter().all(in_queue), "a waiting request without permit");
-    ensure!(!scheduler.running.iter().any(in_queue), "a running request with permit");
+    let in_queue = |request: &Request| request.phase.permit().is_some();
+    ensure!(permit_holders(scheduler).all(in_queue), "a waiting request without permit");
+    let started = scheduler.running.iter().chain(scheduler.transfer.iter());
+    let mut started = started.chain(scheduler.landed.iter()).chain(scheduler.sending.iter());
+    ensure!(!started.any(in_queue), "a started request with permit");
     Ok(())
 }
 
@@ -165,28 +194,33 @@ fn queue(world: &World) -> Result<(), String> {
     let on_their_way = world.core.mailbox.submissions();
     // An eviction takes the place at once; the holder of the permit learns it later.
     let held = world.held.iter().map(|(permit, ..)| permit).filter(|p| p.evicted().is_none());
-    let permits = held.clone().count() + on_their_way + scheduler.waiting.len();
+    let permits = held.clone().count() + on_their_way + permit_holders(scheduler).count();
     ensure!(queue.requests == permits, "{} in the queue, {permits} permits", queue.requests);
     let limit = world.conditions.limits.max_queued_requests;
     let most = limit + world.config().max_running;
     ensure!(limit == 0 || permits <= most, "{permits} wait, {most} may");
     ensure!(on_their_way == 0, "a turn left submissions behind");
-    let evicted = scheduler.waiting.iter().find(|request| request.evicted().is_some());
+    let evicted = permit_holders(scheduler).find(|request| request.evicted().is_some());
     ensure!(evicted.is_none(), "a turn left an evicted request in the queue");
     let held = held.map(QueuePermit::tokens).sum::<u64>();
-    let waiting = scheduler.waiting.iter().map(|r| r.tokens.len() as u64).sum::<u64>();
+    let waiting = permit_holders(scheduler).map(|r| r.tokens.len() as u64).sum::<u64>();
     let debts = scheduler.running.iter().map(|request| {
         // What a first prefill has left, by its own tokens: the debt is what is being checked.
         let owes = matches!(request.phase, Phase::Prefill(Some(_)));
         if owes { request.uncomputed() as u64 } else { 0 }
     });
     let pending = held + waiting + debts.sum::<u64>();
-    let permits = scheduler.waiting.iter().filter_map(|request| request.phase.permit());
+    let permits = permit_holders(scheduler).filter_map(|request| request.phase.permit());
     let refunded = permits.map(QueuePermit::cached).sum::<u64>();
     let (found, uncached) = (queue.pending_tokens, queue.pending_uncached_tokens);
     ensure!(found == pending, "{found} tokens pending, not {pending}");
     ensure!(uncached == pending - refunded, "{uncached} of {pending} pending, {refunded} refunded");
     Ok(())
+}
+
+fn permit_holders(scheduler: &Scheduler) -> impl Iterator<Item = &Request> {
+    let peers = scheduler.waiting.bootstrap().iter().chain(scheduler.waiting.prealloc().iter());
+    scheduler.waiting.iter().chain(peers)
 }
 
 /// What handles read is what is.
@@ -200,6 +234,22 @@ fn snapshot(world: &World) -> Result<(), String> {
     let tokens = scheduler.retracted.iter().map(|r| r.tokens.len() as u64).sum::<u64>();
     ensure!(shown.retracted.tokens == tokens, "{:?}, not {tokens} tokens", shown.retracted);
     ensure!(shown.retracted.oldest.is_some() == (tokens > 0), "{:?}", shown.retracted);
+    let waiting = &scheduler.waiting;
+    let lines = [
+        (shown.bootstrap, waiting.bootstrap()),
+        (shown.prealloc, waiting.prealloc()),
+        (shown.transfer, &scheduler.transfer),
+        (shown.landed, &scheduler.landed),
+        (shown.inflight_send, &scheduler.sending),
+    ];
+    for (shown, line) in lines {
+        let oldest = line.iter().map(Request::queued_since).min();
+        let fits = shown.requests == line.len() && shown.oldest == oldest;
+        ensure!(fits, "{shown:?}, not {} since {oldest:?}", line.len());
+        let empty = shown.pending_tokens == 0 && shown.uncached_tokens == 0;
+        ensure!(!line.is_empty() || empty, "{shown:?}");
+    }
+    ensure!(shown.held == scheduler.held.snapshot(), "{:?}", shown.held);
     let host = shown.pools.iter().map(|pool| pool.host).collect::<Option<Vec<_>>>();
     // An engine that has ended has no copies any more and shows the last it knew.
     let fits = world.core.host.is_none() || host == scheduler.pools.host_stats();
@@ -214,7 +264,7 @@ fn snapshot(world: &World) -> Result<(), String> {
 pub(super) fn balances(world: &World) -> Result<(), String> {
     let clients = world.clients.lock().expect("one thread");
     let (mut generated, mut firsts, mut again, mut spoilt, mut after_first) = (0, 0, 0, 0, 0);
-    let (mut prompts_least, mut prompts_most, mut cached) = (0, 0, 0);
+    let (mut prompts_least, mut prompts_most, mut cached, mut remote) = (0, 0, 0, 0);
     for (id, wish) in &world.accepted {
         let seen = clients.get(id).ok_or_else(|| format!("request {id} never heard a word"))?;
         let end = seen.end.as_ref().ok_or_else(|| format!("request {id} did not end"))?;
@@ -224,6 +274,7 @@ pub(super) fn balances(world: &World) -> Result<(), String> {
         firsts += tokens.min(1);
         again += end.recomputed_tokens as u64;
         cached += end.cached_tokens as u64;
+        remote += end.remote_tokens as u64;
         after_first += tokens.saturating_sub(1);
         prompts_most += end.prompt_tokens as u64;
         let is_spoilt = matches!(end.outcome, Outcome::Error(RequestError::Model(_)));
@@ -245,10 +296,11 @@ pub(super) fn balances(world: &World) -> Result<(), String> {
     let prompts = told.prompt;
     let from_cache = told.cached;
     ensure!(from_cache == cached, "{from_cache} prompt tokens taken, not {cached}");
-    let sources = prompts + from_cache;
+    let sources = prompts + from_cache + told.remote;
+    ensure!(told.remote == remote, "{} tokens by links, not {remote}", told.remote);
     ensure!((prompts_least..=prompts_most).contains(&sources), "{sources} prompt tokens");
     ensure!(told.ttft == told.ttft_phases, "phases {:?} of {:?}", told.ttft_phases, told.ttft);
-    ensure!(told.left_waiting == world.accepted.len() as u64, "left: {}", told.left_waiting);
+    exits(world, &told)?;
     ensure!(told.left_retracted == told.preemptions, "{} came back", told.left_retracted);
     if let Some(copies) = &world.copies {
         let done = copies.lock().expect("one thread").done;
@@ -258,6 +310,21 @@ pub(super) fn balances(world: &World) -> Result<(), String> {
     }
     let planted = world.faults.spoilt.load(std::sync::atomic::Ordering::Relaxed);
     ensure!(spoilt == planted, "{planted} rows spoilt, {spoilt} requests ended for it");
+    Ok(())
+}
+
+/// Every request leaves the queue that it came into, and each that it goes on to.
+fn exits(world: &World, told: &Told) -> Result<(), String> {
+    let of = |kind| world.accepted.values().filter(|wish| wish.kind == kind).count() as u64;
+    let left = |queue| told.left.get(&queue).copied().unwrap_or_default();
+    let (waiting, _) = left(Queue::Waiting);
+    let ((bootstrap, wanted), (prealloc, landed)) = (left(Queue::Bootstrap), left(Queue::Prealloc));
+    let (transfer, arrived) = left(Queue::Transfer);
+    ensure!(bootstrap == of(Kind::Send), "{bootstrap} left bootstrap");
+    ensure!(prealloc == of(Kind::Remote), "{prealloc} left prealloc");
+    ensure!(transfer == landed, "{landed} were given pages, {transfer} left transfer");
+    let came = of(Kind::Local) + wanted + arrived;
+    ensure!(waiting == came, "{came} waited, {waiting} left");
     Ok(())
 }
 
@@ -284,36 +351,43 @@ fn one_end(
     let early = seen.tokens.iter().take(count.saturating_sub(1));
     let ran_past = early.into_iter().any(|token| wish.stop_tokens.contains(token));
     ensure!(!ran_past, "went on after a stop token");
-    outcome(wish, seen, end)?;
+    outcome(world, wish, seen, end)?;
     order::end(world, end)?;
     let told = world.watcher.0.lock().expect("one thread");
     times(end, told.retracted_before_first.get(&id).copied().unwrap_or_default())
 }
 
 /// The outcome is what the client and the text say.
-fn outcome(wish: &Wish, seen: &Seen, end: &RequestEnd) -> Result<(), String> {
+fn outcome(world: &World, wish: &Wish, seen: &Seen, end: &RequestEnd) -> Result<(), String> {
+    let over = world.links.lock().expect("one thread").over(end.id);
     let verdict = seen.verdict.unwrap_or(Verdict::Continue);
     let stopped = seen.tokens.last().is_some_and(|token| wish.stop_tokens.contains(token));
-    let full = seen.tokens.len() == wish.max_tokens;
+    let full = seen.tokens.len() == wish.max_tokens && wish.kind != Kind::Send;
+    let delivered = wish.kind == Kind::Send && over == Some(Over::Well);
     let fits = match &end.outcome {
         Outcome::Stop => verdict == Verdict::Stop || (verdict == Verdict::Continue && stopped),
-        Outcome::Length => verdict == Verdict::Continue && full && !stopped,
+        Outcome::Length => verdict == Verdict::Continue && (full || delivered) && !stopped,
         Outcome::Aborted(abort) => match abort.reason {
             // By its own verdict, or by an abort from outside before anything else ended it.
             AbortReason::ClientGone | AbortReason::SlowClient => {
                 matches!(verdict, Verdict::Gone | Verdict::Slow) || (!stopped && !full)
             }
-            AbortReason::RunningTimeout
-            | AbortReason::DrainDeadline
-            | AbortReason::Shutdown
-            | AbortReason::PeerAbort => !stopped && !full,
+            AbortReason::RunningTimeout | AbortReason::DrainDeadline | AbortReason::Shutdown => {
+                !stopped && !full
+            }
+            AbortReason::PeerAbort => {
+                wish.kind == Kind::Send && over == Some(Over::Failed(Failure::PeerAbort))
+            }
         },
         Outcome::Rejected(_) => seen.tokens.is_empty(),
         Outcome::Error(RequestError::Sink) => {
             seen.panicked && matches!(wish.quirk, Some((_, Quirk::Panics)))
         }
         Outcome::Error(RequestError::Model(_) | RequestError::Engine(_)) => !stopped && !full,
-        Outcome::Error(RequestError::Transfer(_)) => seen.tokens.is_empty(),
+        Outcome::Error(RequestError::Transfer(why)) => {
+            let given_up = *why == Failure::Alloc && over == Some(Over::Abandoned(*why));
+            seen.tokens.is_empty() && (given_up || over == Some(Over::Failed(*why)))
+        }
     };
     ensure!(fits, "{:?} after {verdict:?}, stopped {stopped}, full {full}", end.outcome);
     Ok(())
@@ -332,6 +406,9 @@ fn times(end: &RequestEnd, retracted_before_first: Duration) -> Result<(), Strin
     if let (Some(ttft), Some(parts)) = (times.ttft(), times.ttft_phases()) {
         let sum = parts.total();
         ensure!(sum == ttft, "{parts:?} of {ttft:?}");
+        if times.remote.is_some() {
+            return Ok(());
+        }
         let waited = times.scheduled.unwrap_or(times.arrived).since(times.tokenized);
         let queued = waited + retracted_before_first;
         ensure!(parts.queue == queued, "queued {:?}, not {queued:?}", parts.queue);

@@ -22,6 +22,11 @@ impl World {
         for (what, pages) in &told.ages {
             coverage.count(what, *pages);
         }
+        let links = self.links.lock().expect("one thread");
+        for (what, times) in &links.counts {
+            coverage.count(what, *times);
+        }
+        drop(links);
         let window = self.conditions.model.window.is_some();
         let counts = [
             ("preemptions", told.preemptions),
@@ -30,6 +35,8 @@ impl World {
             ("prompt tokens taken from the cache", told.cached),
             ("prompt tokens loaded from the host", told.cached_host),
             ("requests held by a copy", told.held),
+            ("prompt tokens that links have brought", told.remote),
+            ("landed requests that were retracted", told.landed_retracted),
             ("requests", self.accepted.len() as u64),
             ("seeds", 1),
             ("seeds with a window", u64::from(window)),

@@ -9,7 +9,8 @@ use types::{RequestId, Time};
 
 use super::client::Client;
 use super::ensure;
-use super::load::{Wish, wish};
+use super::link::End;
+use super::load::{Kind, Wish, wish};
 use super::world::World;
 use crate::{AbortReason, Outcome, Submission, SubmitError};
 
@@ -100,7 +101,7 @@ impl World {
         let mut submissions = Vec::new();
         let mut wishes = Vec::new();
         for (permit, mut wish, arrived) in together {
-            if self.dice.chance(10) {
+            if self.dice.chance(10) && wish.kind != Kind::Send {
                 wish.max_tokens = handle.max_request_tokens();
             }
             if self.dice.chance(300)
@@ -114,6 +115,7 @@ impl World {
             }
             let id = RequestId(self.next_id + wishes.len() as u64);
             self.ranks.insert(id, permit.rank());
+            self.links.lock().expect("one thread").open(id, &wish);
             submissions.push(self.submission(id, permit, &wish, arrived));
             wishes.push((id, wish));
         }
@@ -132,6 +134,9 @@ impl World {
                 }
             }
             Err(refused) => {
+                let mut links = self.links.lock().expect("one thread");
+                wishes.iter().for_each(|(id, _)| links.close(*id));
+                drop(links);
                 let what = match refused.error {
                     SubmitError::Busy { .. } => "refused: busy",
                     SubmitError::TooLong { .. } => "refused: too long",
@@ -154,6 +159,10 @@ impl World {
         wish: &Wish,
         arrived: Time,
     ) -> Submission {
+        let end = |kind| {
+            let (links, specs) = (Arc::clone(&self.links), self.specs.clone());
+            (wish.kind == kind).then(|| End { id, links, specs })
+        };
         let client = Client { id, clients: Arc::clone(&self.clients), quirk: wish.quirk };
         Submission {
             id,
@@ -167,8 +176,8 @@ impl World {
             follower: None,
             max_tokens: wish.max_tokens,
             stop_tokens: wish.stop_tokens.clone(),
-            remote: None,
-            send: None,
+            remote: end(Kind::Remote).map(|end| Box::new(end) as _),
+            send: end(Kind::Send).map(|end| Box::new(end) as _),
             sink: Box::new(client),
             streaming: id.0.is_multiple_of(2),
             arrived,

@@ -35,6 +35,19 @@ pub(super) struct Conditions {
     levels: u64,
     /// Most requests that come together as one.
     families: usize,
+    /// What kinds of requests come.
+    kinds: Vec<Kind>,
+}
+
+/// Where the KV of a prompt comes from or goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Computed and answered here.
+    Local,
+    /// Computed elsewhere, answered here.
+    Remote,
+    /// Computed here for somebody else.
+    Send,
 }
 
 /// One request before it is submitted.
@@ -50,6 +63,7 @@ pub(super) struct Wish {
     pub(super) tenant: Option<&'static str>,
     /// How many such requests come together and are admitted together.
     pub(super) family: usize,
+    pub(super) kind: Kind,
 }
 
 impl Wish {
@@ -119,6 +133,7 @@ pub(super) fn conditions(dice: &mut Dice, seed: u64) -> Conditions {
         longest,
         levels: dice.pick(&[0, 0, 1, 5, 100]),
         families: dice.pick(&[1, 1, 3]),
+        kinds: kinds(dice),
     }
 }
 
@@ -148,6 +163,13 @@ pub(super) fn pace(dice: &mut Dice) -> Pace {
     }
 }
 
+/// A unified worker, one of each role, one of both.
+fn kinds(dice: &mut Dice) -> Vec<Kind> {
+    use Kind::{Local, Remote, Send};
+    let roles = [vec![Local], vec![Send], vec![Remote, Remote, Local], vec![Local, Remote, Send]];
+    dice.pick(&roles)
+}
+
 fn scheduling(dice: &mut Dice) -> Scheduling {
     let (times, long) = ([None, None, Some(50), Some(500)], [None, None, Some(300), Some(2000)]);
     Scheduling {
@@ -161,9 +183,12 @@ fn scheduling(dice: &mut Dice) -> Scheduling {
 pub(super) fn wish(dice: &mut Dice, conditions: &Conditions) -> Wish {
     let longest = conditions.longest;
     let most = if dice.chance(300) { longest - 1 } else { (longest / 4).max(1) };
-    let prompt_tokens = dice.size(1..=most);
+    let kind = dice.pick(&conditions.kinds);
+    let least = if kind == Kind::Remote { 2 } else { 1 };
+    let prompt_tokens = dice.size(least..=most.max(least));
     let rest = longest - prompt_tokens;
     let max_tokens = if dice.chance(500) { rest } else { dice.size(1..=rest) };
+    let max_tokens = if kind == Kind::Send { 0 } else { max_tokens };
     let prompt = prompt(dice, conditions, prompt_tokens);
     let stop_tokens = match dice.within(0..=9) {
         0..=2 => Vec::new(),
@@ -181,6 +206,7 @@ pub(super) fn wish(dice: &mut Dice, conditions: &Conditions) -> Wish {
         priority: priority(dice, conditions.levels),
         tenant: dice.pick(&[None, Some("a"), Some("a"), Some("a"), Some("b"), Some("c")]),
         family: dice.size(1..=conditions.families),
+        kind,
     }
 }
 
@@ -204,6 +230,7 @@ pub(super) fn growing(dice: &mut Dice, conditions: &Conditions) -> Wish {
         priority: Priority::NORMAL,
         tenant: None,
         family: 1,
+        kind: Kind::Local,
     }
 }
 

@@ -6,6 +6,7 @@ use admission::{Rank, RejectReason};
 use types::RequestId;
 
 use super::ensure;
+use super::load::Kind;
 use super::world::World;
 use crate::{AbortReason, Outcome, RequestEnd};
 
@@ -17,6 +18,10 @@ pub(super) fn starts(world: &World, started: &[RequestId]) -> Result<(), String>
     for id in started {
         let rank = rank_of(id).ok_or_else(|| format!("request {id} was never submitted"))?;
         let Some(wish) = world.accepted.get(id) else { continue };
+        // One that has its pages already passes those that lack nothing else.
+        if wish.kind == Kind::Remote {
+            continue;
+        }
         let passed_over = |other: RequestId, waits: Rank| {
             let Some(theirs) = world.accepted.get(&other) else { return false };
             let same = theirs.priority == wish.priority && theirs.tenant == wish.tenant;

@@ -23,6 +23,10 @@ pub(super) struct Told {
     pub(super) generated: u64,
     pub(super) prompt: u64,
     pub(super) cached: u64,
+    /// Requests that had their KV by a link and lost it before they ran.
+    pub(super) landed_retracted: u64,
+    /// Prompt tokens that links have brought.
+    pub(super) remote: u64,
     /// Of these, those whose pages came from the host.
     pub(super) cached_host: u64,
     /// Requests that stood still until pages were copied, by turn; and what steps waited.
@@ -40,7 +44,8 @@ pub(super) struct Told {
     pub(super) ttft_phases: Duration,
     pub(super) gaps: u64,
     pub(super) preemptions: u64,
-    pub(super) left_waiting: u64,
+    /// Exits by queue, and of these, those into the next queue.
+    pub(super) left: BTreeMap<Queue, (u64, u64)>,
     pub(super) left_retracted: u64,
     /// Time in the retracted queue of requests that had no token yet.
     pub(super) retracted_before_first: HashMap<RequestId, Duration>,
@@ -70,6 +75,7 @@ impl Observer for Watcher {
         told.generated += stats.generated_tokens;
         told.prompt += stats.prompt_tokens;
         told.cached += stats.cached_device_tokens + stats.cached_host_tokens;
+        told.remote += stats.cached_remote_tokens;
         told.cached_host += stats.cached_host_tokens;
         told.held += stats.copy_waits.held;
         told.gate_time += stats.copy_waits.loads;
@@ -94,9 +100,19 @@ impl Observer for Watcher {
         }
         // A request leaves its queue before its first token of the same step.
         for exit in stats.queue_exits {
+            let left = told.left.entry(exit.queue).or_default();
+            left.0 += 1;
+            let advanced = u64::from(exit.cause == QueueExitCause::Advanced);
+            left.1 += advanced;
+            // Those in the waiting queue go nowhere else.
+            let retracted = if exit.queue == Queue::Waiting { advanced } else { 0 };
+            told.landed_retracted += retracted;
             match exit.queue {
-                Queue::Waiting => told.left_waiting += 1,
-                Queue::Bootstrap | Queue::InflightSend | Queue::Prealloc | Queue::Transfer => {}
+                Queue::Waiting
+                | Queue::Bootstrap
+                | Queue::InflightSend
+                | Queue::Prealloc
+                | Queue::Transfer => {}
                 Queue::Retracted => {
                     told.left_retracted += 1;
                     if !told.had_first.contains(&exit.id) {
@@ -218,13 +234,23 @@ impl Coverage {
             "ages of pages: Device, Reused",
             "ages of pages: Host, Evicted",
             "ages of pages: Host, Reused",
+            "turns that waited for a link",
+            "prompt tokens that links have brought",
+            "transfers that arrived",
+            "transfers that were delivered",
+            "transfers that failed",
+            "pages sent before their pass",
+            "layers read during their pass",
+            "ended: error, peer_gone",
+            "ended: error, peer_abort",
+            "ended: error, alloc",
+            "turns with pages held for a link",
+            "landed requests that were retracted",
         ]
         .map(str::to_owned)
         .to_vec();
-        let stages = [Stage::Queued, Stage::Prefill, Stage::Decode];
-        wanted.extend(stages.map(|stage| format!("aborted in {stage:?}")));
-        let reasons = AbortReason::ALL.into_iter().filter(|why| *why != AbortReason::PeerAbort);
-        wanted.extend(reasons.map(|reason| format!("aborted for {reason:?}")));
+        wanted.extend(Stage::ALL.map(|stage| format!("aborted in {stage:?}")));
+        wanted.extend(AbortReason::ALL.map(|reason| format!("aborted for {reason:?}")));
         wanted.extend(PreemptReason::ALL.map(|reason| format!("preempted for {reason:?}")));
         wanted.extend(StepPhase::ALL.map(|phase| format!("steps: {phase:?}")));
         for what in wanted {

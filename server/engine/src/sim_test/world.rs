@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use admission::{AdmissionController, Rank};
+use kv_cache::PoolSpec;
 use types::{RequestId, Time};
 
 use super::client::Clients;
 use super::copier::{Copies, Shared, VirtualCopier};
 use super::door::{Door, Held};
+use super::link::{self, Links};
 use super::load::{Conditions, Wish, conditions, growing, pace, tier};
 use super::rig::{Faults, FaultyRunner, VirtualTime};
 use super::tally::{Coverage, Watcher};
@@ -39,6 +41,8 @@ pub(super) struct World {
     pub(super) faults: Arc<Faults>,
     /// Where there is a host tier.
     pub(super) copies: Option<Shared>,
+    pub(super) links: link::Shared,
+    pub(super) specs: Vec<PoolSpec>,
     /// Since when the best running request has stood still for pages that are being copied.
     pub(super) held_since: Option<(Rank, Time)>,
     pub(super) watcher: Watcher,
@@ -83,6 +87,7 @@ impl World {
             let fault = Arc::clone(&faults.copy);
             Copies::new(&inner, pace, seed, time.clone(), fault)
         });
+        let links = Links::new(&inner, conditions.model.page_tokens, seed);
         let runner = FaultyRunner { inner, faults: Arc::clone(&faults) };
         let watcher = Watcher::default();
         let mut prepared = prepare(conditions.config.clone(), Box::new(runner), None)
@@ -97,6 +102,7 @@ impl World {
             Box::new(watcher.clone()),
             Box::new(time.clone()),
         );
+        let specs = core.scheduler.pools.specs().to_vec();
         Ok(Self {
             dice,
             conditions,
@@ -106,6 +112,8 @@ impl World {
             handle: Some(handle),
             faults,
             copies,
+            links,
+            specs,
             held_since: None,
             watcher,
             clients: Clients::default(),
@@ -169,6 +177,7 @@ impl World {
 
     /// One turn of the engine, with every check; idle time passes as on the engine's thread.
     pub(super) fn turn(&mut self) -> Result<Turn, String> {
+        self.links_act();
         let before = check::Progress::of_best(self);
         self.watcher.0.lock().expect("one thread").let_in.clear();
         let turn = self.core.turn();
@@ -188,17 +197,34 @@ impl World {
         Ok(turn)
     }
 
+    fn links_act(&mut self) {
+        let told = self.links.lock().expect("one thread").act();
+        for (id, news) in told {
+            self.core.mailbox.news(id, news);
+        }
+    }
+
     /// Requests are there and nothing ran: they wait for a copy, and its end would wake the engine.
     fn rest(&mut self) -> Result<(), String> {
         if !self.core.is_idle() {
             return Ok(());
         }
         let mut copies = self.copies.iter().map(|copies| copies.lock().expect("one thread"));
-        let running = copies.find(|copies| copies.pending() > 0);
-        let mut copies =
-            running.ok_or("idle with requests in the engine, and nothing to wait for")?;
-        copies.step_to_an_end();
-        self.coverage.count("turns that waited for a copy", 1);
+        if let Some(mut copies) = copies.find(|copies| copies.pending() > 0) {
+            copies.step_to_an_end();
+            self.coverage.count("turns that waited for a copy", 1);
+            return Ok(());
+        }
+        let pending = self.links.lock().expect("one thread").pending();
+        ensure!(pending, "idle with requests in the engine, and nothing to wait for");
+        // It would sleep now: another turn would find nothing to do either.
+        let ended = self.watcher.0.lock().expect("one thread").ends.len();
+        let turn = self.core.turn();
+        self.turns += 1;
+        let same = self.watcher.0.lock().expect("one thread").ends.len() == ended;
+        ensure!(turn == Turn::Idle || !same, "it would sleep with work to do: {turn:?}");
+        self.coverage.count("turns that waited for a link", 1);
+        self.time.pass(Duration::from_micros(self.dice.within(1..=2000)));
         Ok(())
     }
 

@@ -170,15 +170,15 @@ fn unified(args: &UpArgs, model: &Chosen) -> Part {
 }
 
 fn prefill(args: &UpArgs, model: &Chosen) -> Part {
-    let (port, _, transfer_port) = pd_ports(args.port);
+    let (port, decode_port, transfer_port) = pd_ports(args.port);
     let threads = cores() - decode_threads();
-    let own = [
-        "--role".to_owned(),
-        "prefill".to_owned(),
-        "--transfer-port".to_owned(),
-        transfer_port.to_string(),
-    ];
-    worker("prefill worker", args, model, LOCAL, port, &with_threads(args, own.to_vec(), threads))
+    let transfer_port = transfer_port.to_string();
+    let own = ["--role", "prefill", "--transfer-port", &transfer_port].map(str::to_owned);
+    let mut own = with_threads(args, own.to_vec(), threads);
+    if decode_port != 0 {
+        own.extend(["--decode-peer".to_owned(), format!("{LOCAL}:{decode_port}")]);
+    }
+    worker("prefill worker", args, model, LOCAL, port, &own)
 }
 
 fn decode(args: &UpArgs, model: &Chosen, peer: &str) -> Part {
@@ -297,6 +297,7 @@ mod tests {
         let prefill = texts(&prefill(&args, &model()));
         assert!(prefill.contains("--role prefill --transfer-port 8998 --threads"), "{prefill}");
         assert!(prefill.contains("--host 127.0.0.1 --port 8001"), "{prefill}");
+        assert!(prefill.contains("--decode-peer 127.0.0.1:8002"), "{prefill}");
         let decode = texts(&decode(&args, &model(), &peer(8001, 8998)));
         assert!(decode.contains("--prefill-peer 127.0.0.1:8001@8998"), "{decode}");
         let router = texts(&router(&args, "127.0.0.1:8001", "127.0.0.1:8002"));

@@ -21,8 +21,8 @@ struct State {
     events: Vec<Event>,
     /// Submissions in `events`.
     submissions: usize,
-    /// Requests that were accepted and have not ended, or whose pages a link still uses; `true` once
-    /// an abort was sent.
+    /// Requests that were accepted and have not ended, or whose pages a link still uses; `true`
+    /// once an abort was sent.
     live: HashMap<RequestId, bool>,
     /// Something else than an event has happened since the engine last looked.
     nudged: bool,

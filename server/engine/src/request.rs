@@ -86,8 +86,8 @@ pub(crate) struct Computed {
 }
 
 impl Request {
-    /// A request that came in, for a model of `vocab` tokens. Times that run backwards are clamped, so
-    /// that phases add up.
+    /// A request that came in, for a model of `vocab` tokens. Times that run backwards are clamped,
+    /// so that phases add up.
     pub(crate) fn new(
         submission: Submission,
         table: PageTable,

@@ -181,8 +181,8 @@ fn a_failing_seed_fails_again_when_it_is_replayed() {
     assert!(passed, "without the fault the seed is sound: {text}");
 }
 
-/// Runs seeds with the fault; returns how many found it and how many had it. Those that fail must fail with one of
-/// `symptoms`.
+/// Runs seeds with the fault; returns how many found it and how many had it. Those that fail must
+/// fail with one of `symptoms`.
 fn planted(plant: impl Fn(u64) -> Plant, symptoms: &[&str]) -> (u64, u64) {
     let (mut found, mut reached) = (0, 0);
     for seed in 0..PLANT_SEEDS {

@@ -192,8 +192,8 @@ impl Scheduler {
         self.preemptor = preemptor;
     }
 
-    /// Tells links of the pages that the planned step has given them. Copies out of those pages, for
-    /// whom they were before, have ended by now.
+    /// Tells links of the pages that the planned step has given them. Copies out of those pages,
+    /// for whom they were before, have ended by now.
     pub(crate) fn tell_landed(&mut self, plan: &mut StepPlan) {
         for rank in plan.landed.drain(..) {
             let request = self.transfer.get_mut(rank).expect("it was given pages in this step");

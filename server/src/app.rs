@@ -5,6 +5,7 @@
 //! front door closes, the engine finishes, connections end, probes end.
 
 mod host_tier;
+pub mod router;
 pub(crate) mod startup;
 
 use std::net::SocketAddr;
@@ -130,7 +131,7 @@ async fn serve(checked: Checked, clock: Clock) -> Exit {
     };
     let life = Arc::new(Lifecycle::new(checked.first_phase()));
     let (probes_stop, stop) = (CancellationToken::new(), CancellationToken::new());
-    let (probes, bound) = match listen(resolved, &life, &probes_stop).await {
+    let (probes, bound) = match listen(resolved.api, resolved.probes, &life, &probes_stop).await {
         Ok(listening) => listening,
         Err(finding) => return refuse(&finding.into()),
     };
@@ -192,14 +193,14 @@ struct Addresses {
 
 /// Binds both ports before anything slow is done; the probes answer from here on.
 async fn listen(
-    resolved: &Resolved,
+    api: SocketAddr,
+    address: SocketAddr,
     life: &Arc<Lifecycle>,
     stop: &CancellationToken,
 ) -> Result<(Probes, Bound), Finding> {
-    let bound = Bound::new(resolved.api)
-        .await
-        .map_err(|error| ports::finding("--port", resolved.api, &error))?;
-    let (life, stop, address) = (Arc::clone(life), stop.clone(), resolved.probes);
+    let bound = Bound::new(api).await;
+    let bound = bound.map_err(|error| ports::finding("--port", api, &error))?;
+    let (life, stop) = (Arc::clone(life), stop.clone());
     // Starting the thread runs a second runtime for a moment, which must not be inside this one.
     let probes = tokio::task::spawn_blocking(move || Probes::start(address, &life, stop)).await;
     let probes = probes.unwrap_or_else(|error| Err(std::io::Error::other(error)));
@@ -275,16 +276,24 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 /// Tells the supervisor, and people, where everything is.
 fn announce(api: &Api, addresses: Addresses) {
+    let mut more = json!({"model": api.model_name});
+    if let Some(transfer) = api.link().and_then(Link::address) {
+        more["transfer"] = reachable(transfer).to_string().into();
+    }
+    say(addresses, more);
+}
+
+/// The line on standard output that says where everything is, with what is `more`.
+fn say(addresses: Addresses, more: serde_json::Value) {
     let url = |address: SocketAddr| format!("http://{}", reachable(address));
     let mut line = json!({
         "event": "ready",
         "api": url(addresses.api),
         "probes": url(addresses.probes),
-        "model": api.model_name,
         "pid": std::process::id(),
     });
-    if let Some(transfer) = api.link().and_then(Link::address) {
-        line["transfer"] = reachable(transfer).to_string().into();
+    if let (Some(line), serde_json::Value::Object(more)) = (line.as_object_mut(), more) {
+        line.extend(more);
     }
     if let Err(error) = out::line(&line.to_string()) {
         tracing::debug!(%error, "Nobody reads standard output.");

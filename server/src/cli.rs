@@ -7,6 +7,7 @@ mod cache;
 mod order;
 mod plan;
 mod roles;
+mod router;
 mod store;
 mod units;
 
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+pub use self::router::{RouterArgs, WorkerUrl};
 pub use cache::{
     CacheSettings, GigaBytes, HugePageSize, MemLayout, NumaChoice, Ratio, SwaRetention, WritePolicy,
 };
@@ -87,6 +89,8 @@ pub enum Command {
     Serve(Box<Settings>),
     /// Check the same flags without loading anything, and print every value they lead to.
     Plan(Box<PlanArgs>),
+    /// Spread requests over workers, or over pairs of prefill and decode workers.
+    Router(Box<RouterArgs>),
     /// Print the metrics that a server exposes.
     Metrics,
     /// Ask a running server whether it is ready; exit 0 if it is (for container health checks).
@@ -98,6 +102,7 @@ impl Command {
         match self {
             Self::Serve(settings) => app::run(Settings { given, ..*settings }),
             Self::Plan(args) => crate::plan::run(&args),
+            Self::Router(args) => app::router::run(&args),
             Self::Metrics => match out::line(&telemetry::reference()) {
                 Ok(()) => Exit::Ok,
                 Err(error) => Exit::of_io(&error),

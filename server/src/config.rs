@@ -11,6 +11,7 @@ mod ledger;
 mod pools;
 pub mod ports;
 pub mod roles;
+pub mod router;
 mod rules;
 pub mod store;
 
@@ -192,7 +193,10 @@ pub fn resolve(settings: &Settings, facts: &Facts, host: &Host) -> Result<Resolv
     let max_context = context(settings, spec, &memory.pools, &mut findings);
     let connections = files::connections(settings.max_connections, host.files, &mut findings);
     let api = SocketAddr::new(settings.host, settings.port);
-    let probes = SocketAddr::new(settings.host, probe_port(settings, &mut findings));
+    let probes = SocketAddr::new(
+        settings.host,
+        probe_port(settings.port, settings.probe_port, &mut findings),
+    );
     if findings.has_errors() {
         return Err(findings);
     }
@@ -274,10 +278,10 @@ fn context(
     context
 }
 
-fn probe_port(settings: &Settings, findings: &mut Findings) -> u16 {
+/// The port of the probes beside an API at `port`.
+fn probe_port(port: u16, given: Option<u16>, findings: &mut Findings) -> u16 {
     /// So far above the API's port are the probes.
     const DISTANCE: u16 = 100;
-    let (port, given) = (settings.port, settings.probe_port);
     let probe = match (given, port) {
         (Some(given), _) => given,
         (None, 0) => 0,

@@ -7,7 +7,7 @@ mod absent;
 mod admin;
 pub mod body;
 pub mod error;
-mod guard;
+pub(crate) mod guard;
 pub mod listener;
 mod load;
 mod openai;

@@ -265,7 +265,7 @@ impl Live {
         let parsed = Cli::parse_args(args.clone());
         let settings = match parsed.map_err(|error| ChangeError::Parse(reason(&error)))?.command {
             Command::Serve(settings) => *settings,
-            Command::Plan(_) | Command::Metrics | Command::Health(_) => {
+            Command::Plan(_) | Command::Router(_) | Command::Metrics | Command::Health(_) => {
                 return Err(ChangeError::NoFile);
             }
         };
@@ -307,7 +307,7 @@ fn read(key: Key, value: &str) -> Result<Values, ChangeError> {
     let wrong = |reason| ChangeError::Value { key: key.as_str().to_owned(), reason };
     match parsed.map_err(|error| wrong(reason(&error)))?.command {
         Command::Serve(settings) => Ok(Values::of(&settings)),
-        Command::Plan(_) | Command::Metrics | Command::Health(_) => {
+        Command::Plan(_) | Command::Router(_) | Command::Metrics | Command::Health(_) => {
             Err(wrong("it is no flag of serve".to_owned()))
         }
     }

@@ -95,8 +95,14 @@ fn all<L: metric_catalog::def::Label, T>(make: impl Fn(L) -> T) -> Vec<T> {
     L::all().iter().cloned().map(make).collect()
 }
 
-/// Sets the info metrics that are constants of the build.
+/// Sets the info metrics that are constants of the build and of the model.
 pub fn record_build(registry: &Registry) {
+    record_program(registry);
+    registry.gauge(catalog::SERVED_MODEL_INFO, ()).set(1.0);
+}
+
+/// Sets the info metric that is a constant of the build.
+pub fn record_program(registry: &Registry) {
     let labels = (
         Version::new(env!("CARGO_PKG_VERSION")),
         GitSha::new(env!("SIGHTLINE_GIT_SHA")),
@@ -104,7 +110,6 @@ pub fn record_build(registry: &Registry) {
         Cuda::new("none"),
     );
     registry.gauge(catalog::BUILD_INFO, labels).set(1.0);
-    registry.gauge(catalog::SERVED_MODEL_INFO, ()).set(1.0);
 }
 
 /// Folds raw samples into buckets until `stop`; without it they would pile up.

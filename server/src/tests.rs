@@ -10,6 +10,7 @@ mod order;
 mod pair;
 mod plan;
 pub(crate) mod rig;
+mod router;
 mod sampling;
 mod serving;
 mod shutdown;

@@ -266,7 +266,6 @@ pub fn admin(gateway: &Arc<Gateway>) -> Router {
     Router::new()
         .route("/internal/workers", get(admin::workers))
         .route("/admin/workers/{worker}/drain", post(admin::drain).delete(admin::undrain))
-        .layer(from_fn_with_state(Arc::clone(gateway), record))
         .with_state(Arc::clone(gateway))
 }
 

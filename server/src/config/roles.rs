@@ -246,10 +246,7 @@ pub(super) fn advice(settings: &Settings, findings: &mut Findings) {
 /// Everything about the role, with what its files hold. `page_tokens` is the size of a page.
 pub(super) fn plan(settings: &Settings, page_tokens: usize, findings: &mut Findings) -> RolePlan {
     let roles = &settings.roles;
-    let mut read = |flag, file: &Option<PathBuf>| {
-        let file = file.as_deref()?;
-        Secret::read(file).map_err(|error| findings.add(unusable(flag, file, &error))).ok()
-    };
+    let mut read = |flag, file: &Option<PathBuf>| secret(flag, file.as_deref()?, findings);
     // A secret of a role that does not use it is read all the same: a wrong file is wrong.
     let secret = read("--pd-secret-file", &roles.pd_secret_file);
     let admin_token = read("--admin-token-file", &roles.admin_token_file);
@@ -280,6 +277,11 @@ pub(super) fn plan(settings: &Settings, page_tokens: usize, findings: &mut Findi
         waiting_timeout: roles.pd_waiting_timeout.map_or(TIMEOUT, |span| span.0),
         admin_token,
     }
+}
+
+/// The secret in the file of a flag.
+pub(super) fn secret(flag: &'static str, file: &Path, findings: &mut Findings) -> Option<Secret> {
+    Secret::read(file).map_err(|error| findings.add(unusable(flag, file, &error))).ok()
 }
 
 /// What is wrong with the file of a secret; the error says what would work.

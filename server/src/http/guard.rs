@@ -11,6 +11,7 @@ use protocol::ApiError;
 
 use super::Api;
 use super::error::Failure;
+use crate::config::Secret;
 
 /// The other end of the connection that a request came on.
 #[derive(Debug, Clone, Copy)]
@@ -20,10 +21,10 @@ pub struct Peer(pub SocketAddr);
 /// of this host is somebody else: it says where it comes from.
 pub(super) async fn admin(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let here = comes_from_here(&request) && !request.headers().contains_key(header::ORIGIN);
-    if here || has_token(&api, request.headers()) {
+    if here || has_token(api.admin_token.as_ref(), request.headers()) {
         return next.run(request).await;
     }
-    refusal(&api).into_response()
+    refusal(api.admin_token.is_some()).into_response()
 }
 
 /// The same for `/internal`, which changes nothing and tells little more than `/metrics` does:
@@ -34,10 +35,25 @@ pub(super) async fn internal(
     next: Next,
 ) -> Response {
     let open = api.admin_token.is_none() || comes_from_here(&request);
-    if open || has_token(&api, request.headers()) {
+    if open || has_token(api.admin_token.as_ref(), request.headers()) {
         return next.run(request).await;
     }
-    refusal(&api).into_response()
+    refusal(api.admin_token.is_some()).into_response()
+}
+
+/// The same for both of a router, which has no model and no engine.
+pub(crate) async fn router(
+    State(token): State<Option<Secret>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let reads = request.uri().path().starts_with("/internal/");
+    let browser = request.headers().contains_key(header::ORIGIN);
+    let here = comes_from_here(&request) && (reads || !browser);
+    if here || (reads && token.is_none()) || has_token(token.as_ref(), request.headers()) {
+        return next.run(request).await;
+    }
+    refusal(token.is_some()).into_response()
 }
 
 /// Where nobody has said who asks, it is nobody of this host.
@@ -46,8 +62,8 @@ fn comes_from_here(request: &Request) -> bool {
     peer.is_some_and(|Peer(address)| address.ip().to_canonical().is_loopback())
 }
 
-fn has_token(api: &Api, headers: &HeaderMap) -> bool {
-    let Some(token) = &api.admin_token else { return false };
+fn has_token(token: Option<&Secret>, headers: &HeaderMap) -> bool {
+    let Some(token) = token else { return false };
     let sent = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
     let sent = sent.and_then(|value| {
         let (scheme, token) = value.split_at_checked(7)?;
@@ -62,8 +78,8 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && std::hint::black_box(differing) == 0
 }
 
-fn refusal(api: &Api) -> Failure {
-    let message = if api.admin_token.is_some() {
+fn refusal(with_token: bool) -> Failure {
+    let message = if with_token {
         "From another host this needs `Authorization: Bearer TOKEN` with the token of this \
          server's --admin-token-file."
     } else {

@@ -32,7 +32,9 @@ pub(crate) fn settings(flags: &str) -> Settings {
     let args = ["sightline-server", "serve"].into_iter().chain(flags.split_whitespace());
     match Cli::parse_args(args).expect("the flags of a test are valid").command {
         Command::Serve(settings) => *settings,
-        Command::Plan(_) | Command::Metrics | Command::Health(_) => panic!("not serve"),
+        Command::Plan(_) | Command::Router(_) | Command::Metrics | Command::Health(_) => {
+            panic!("not serve")
+        }
     }
 }
 

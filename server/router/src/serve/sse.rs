@@ -3,11 +3,15 @@
 //! Parts of a body are looked at where they lie. Workers write one event in one part; where they
 //! do not, the looks below see less, and the bytes are passed on all the same.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde::Serialize;
 
 /// The fields whose text is an answer's, as they stand in front of it.
-const TEXTS: [&[u8]; 4] =
-    [b"\"content\":", b"\"text\":", b"\"reasoning_content\":", b"\"arguments\":"];
+static TEXTS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
+    ["\"content\":", "\"text\":", "\"reasoning_content\":", "\"arguments\":"].map(Finder::new)
+});
 
 /// How an event that tells of an error begins.
 const ERROR: &[u8] = b"data: {\"error\":";
@@ -17,8 +21,8 @@ const ERROR: &[u8] = b"data: {\"error\":";
 pub(crate) fn has_content(part: &[u8]) -> bool {
     TEXTS.iter().any(|field| {
         let mut rest = part;
-        while let Some(at) = find(rest, field) {
-            rest = rest[at + field.len()..].trim_ascii_start();
+        while let Some(at) = field.find(rest) {
+            rest = rest[at + field.needle().len()..].trim_ascii_start();
             // Empty text and null are what is sent along with a role.
             if rest.first() == Some(&b'"') && rest.get(1).is_some_and(|byte| *byte != b'"') {
                 return true;
@@ -41,10 +45,6 @@ pub(crate) fn is_boundary(part: &[u8]) -> bool {
 /// Whether a part ends with the event that ends a stream.
 pub(crate) fn is_done(part: &[u8]) -> bool {
     part.trim_ascii_end().ends_with(protocol::SSE_DONE.trim_ascii_end().as_bytes())
-}
-
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
 }
 
 /// An event with `error`, for a stream that was passed on up to `boundary` or within an event.

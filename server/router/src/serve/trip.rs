@@ -215,20 +215,17 @@ impl Follower for Trip {
         if self.settled {
             return;
         }
-        let now = self.gateway.clock.now();
-        if self.first.is_some() {
-            if self.asked.stream
-                && let Some(model) = &self.model
-            {
-                model.gap.record_duration(now.since(self.last));
-            }
-        } else if !self.asked.stream || sse::has_content(part) {
-            self.first = Some(now);
+        let streamed = self.asked.stream;
+        if !streamed || sse::has_content(part) {
+            let now = self.gateway.clock.now();
             if let Some(model) = &self.model {
-                model.first(now.since(self.arrived), self.asked.stream);
+                match self.first {
+                    None => model.first(now.since(self.arrived), streamed),
+                    Some(_) if streamed => model.gap.record_duration(now.since(self.last)),
+                    Some(_) => {}
+                }
             }
-        }
-        if self.first.is_some() {
+            self.first.get_or_insert(now);
             self.last = now;
             self.parts += 1;
         }

@@ -1,12 +1,26 @@
 #!/usr/bin/env bash
 # Speed, as ratios measured in one run. Absolute figures depend on the machine; ratios travel.
-# With arguments: only those parts (kernels, peers, metrics).
+# With arguments: only those parts (kernels, peers, metrics, router).
+# SMG_PYTHON: a Python that has the package smg==1.13.0, to measure the router beside it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(kernels peers metrics)
+[ "${#parts[@]}" -gt 0 ] || parts=(kernels peers metrics router)
 model=$(scripts/fetch-model.sh)
+
+# What a request costs that passes through, beside another router in front of the same workers.
+router() {
+  local python=${SMG_PYTHON:-python3} routers=()
+  cargo build --quiet --release --package server --bin sightline-server
+  routers+=("sightline=$PWD/target/release/sightline-server router --worker {one},{two} --policy round_robin --port {port} --probe-port 0")
+  if "$python" -c 'import smg' 2>/dev/null; then
+    routers+=("smg=$python -m smg.launch_router --host 127.0.0.1 --port {port} --worker-urls {one} {two} --policy round_robin --prometheus-host 127.0.0.1 --prometheus-port {metrics}")
+  else
+    echo "SKIP smg: $python has no package smg; pip install smg==1.13.0"
+  fi
+  cargo bench --quiet --package router --bench relay -- "${routers[@]}"
+}
 
 for part in "${parts[@]}"; do
   printf '\n==> %s\n' "$part"
@@ -14,6 +28,7 @@ for part in "${parts[@]}"; do
     kernels) cargo bench --quiet --package kernels ;;
     peers) python3 scripts/bench_peers.py "$model" ;;
     metrics) python3 scripts/bench_metrics.py "$model" ;;
-    *) echo "no such part: $part (there are: kernels, peers, metrics)" >&2; exit 64 ;;
+    router) router ;;
+    *) echo "no such part: $part (there are: kernels, peers, metrics, router)" >&2; exit 64 ;;
   esac
 done

@@ -8,6 +8,7 @@
 //! Arguments: NAME=COMMAND for each router, with {port}, {metrics}, {one} and {two} for the port to
 //! listen on, one for its metrics, and the addresses of the workers. Without any there is nothing
 //! to measure.
+#![expect(clippy::print_stdout, reason = "it prints what it measures")]
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -225,8 +226,8 @@ impl Client {
              \"content\":\"{prompt}\"}}]}}"
         );
         let request = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\n\r\n{body}",
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         let sent = self.clock.now();
@@ -304,13 +305,14 @@ async fn answers(mut stream: TcpStream) -> std::io::Result<()> {
             continue;
         }
         let mut text = String::from(
-            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+             transfer-encoding: chunked\r\n\r\n",
         );
         for number in 0..EVENTS {
             let event = format!(
                 "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\
-                 \"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\" w{number}\"}},\
-                 \"finish_reason\":null}}]}}\n\n"
+                 \"model\":\"bench\",\"choices\":[{{\"index\":0,\
+                 \"delta\":{{\"content\":\" w{number}\"}},\"finish_reason\":null}}]}}\n\n"
             );
             text.push_str(&chunk(&event));
             stream.write_all(text.as_bytes()).await?;
@@ -334,7 +336,8 @@ async fn plain(stream: &mut TcpStream, head: &str) -> std::io::Result<()> {
     };
     let length = body.len();
     let text = format!(
-        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
     );
     stream.write_all(text.as_bytes()).await
 }

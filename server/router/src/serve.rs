@@ -261,12 +261,19 @@ pub fn api(gateway: &Arc<Gateway>, probes: Router) -> Router {
     inference.merge(others)
 }
 
-/// What only operators may ask for: whoever serves it guards it.
+/// What only operators may ask for: whoever serves it guards it, and passes what comes of that
+/// through [`recorded`].
 pub fn admin(gateway: &Arc<Gateway>) -> Router {
     Router::new()
         .route("/internal/workers", get(admin::workers))
         .route("/admin/workers/{worker}/drain", post(admin::drain).delete(admin::undrain))
+        .method_not_allowed_fallback(method_not_allowed)
         .with_state(Arc::clone(gateway))
+}
+
+/// Counts the requests to `router`, which no worker sees.
+pub fn recorded(gateway: &Arc<Gateway>, router: Router) -> Router {
+    router.layer(from_fn_with_state(Arc::clone(gateway), record))
 }
 
 /// Requests that no worker sees get an id and a record too.

@@ -78,6 +78,7 @@ async fn route(args: &RouterArgs, plan: RouterPlan, clock: Clock) -> Exit {
     };
     let addresses = Addresses { api: bound.address(), probes: probes.address };
     let admin = serve::admin(&gateway).layer(from_fn_with_state(plan.admin_token, guard::router));
+    let admin = serve::recorded(&gateway, admin);
     let api: Router = serve::api(&gateway, probes::routes(&life)).merge(admin);
     let wanted = args.max_connections;
     let connections = files::make_room(plan.connections);

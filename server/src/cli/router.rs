@@ -56,7 +56,8 @@ pub struct RouterArgs {
     #[arg(long, value_name = "FILE", env = "SIGHTLINE_WORKERS_FILE", help_heading = "Workers")]
     pub workers_file: Option<PathBuf>,
     /// Name whose addresses are workers, with a role (unified where none is given); repeatable.
-    #[arg(long, value_name = "[ROLE=]NAME:PORT", value_delimiter = ',', value_parser = Group::parse)]
+    #[arg(long, value_name = "[ROLE=]NAME:PORT", value_delimiter = ',')]
+    #[arg(value_parser = Group::parse)]
     #[arg(env = "SIGHTLINE_WORKERS_DNS", help_heading = "Workers")]
     pub workers_dns: Vec<Group>,
     /// Time between two look-ups of --workers-dns.

@@ -59,7 +59,10 @@ fn flags_that_do_not_go_together_say_what_would() {
     refused("--worker a:1 --retry-share 2", &["--retry-share 2", "from 0 to 1"]);
     refused("--worker a:1 --port 65500", &["--port 65500", "--probe-port"]);
     refused("--worker a:1 --workers-file /nowhere.toml", &["/nowhere.toml", "cannot be read"]);
-    refused("--worker a:1 --admin-token-file /nowhere", &["--admin-token-file /nowhere", "No such file"]);
+    refused(
+        "--worker a:1 --admin-token-file /nowhere",
+        &["--admin-token-file /nowhere", "No such file"],
+    );
     let plan = plan("--prefill a:1,b:1 --decode c:1 --port 0 --retries 0").expect("they can work");
     assert_eq!((plan.settings.workers.len(), plan.settings.core.retry.tries), (3, 1));
     assert_eq!((plan.api.port(), plan.probes.port()), (0, 0));

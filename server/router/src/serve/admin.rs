@@ -152,7 +152,10 @@ pub(super) async fn undrain(
 
 fn named(worker: &str) -> Result<WorkerName, ApiError> {
     let parsed = address::parse(worker).map(|(name, _)| name);
-    parsed.map_err(|error| ApiError::invalid("worker", format!("{worker:?}: {error}")))
+    parsed.map_err(|error| {
+        let message = format!("There is no worker {worker:?}: {error}.");
+        ApiError { message, ..ApiError::unknown_path(worker) }
+    })
 }
 
 fn report(

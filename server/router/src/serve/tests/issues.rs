@@ -246,7 +246,7 @@ async fn draining_wins_over_healthy() {
     let unknown = rig.post("/admin/workers/10.0.0.1:1/drain", &json!({})).await;
     assert_eq!(unknown.error().0, 404);
     assert!(unknown.message().contains("10.0.0.1:1"), "{}", unknown.message());
-    assert_eq!(rig.post("/admin/workers/nothing/drain", &json!({})).await.error().0, 400);
+    assert_eq!(rig.post("/admin/workers/nothing/drain", &json!({})).await.error().0, 404);
 }
 
 #[tokio::test]

@@ -81,7 +81,8 @@ impl Rig {
     pub(super) fn new(settings: Settings) -> Self {
         let registry = Registry::router().expect("a registry");
         let gateway = Gateway::new(settings, &registry, Clock::start());
-        let router = serve::api(&gateway, Router::new()).merge(serve::admin(&gateway));
+        let router = serve::api(&gateway, Router::new())
+            .merge(serve::recorded(&gateway, serve::admin(&gateway)));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(Arc::clone(&gateway).run(stop.clone()));
         Self { gateway, router, stop, tasks }

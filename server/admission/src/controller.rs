@@ -10,10 +10,14 @@ use crate::queue::{Lack, Places};
 use crate::rank::Rank;
 use crate::rate::PrefillRate;
 use crate::reject::{RejectReason, Rejected};
+use crate::returns::Returns;
 use crate::starts::Starts;
 
 /// What a client of a failed engine is told: long enough for a supervisor to restart it.
 const UNHEALTHY_RETRY: Duration = Duration::from_secs(10);
+
+/// Prompts over which their length is averaged.
+const MEAN_OVER: f64 = 16.0;
 
 /// The bounds. Each can be turned off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +64,11 @@ struct State {
     /// Running slots that take waiting requests at the engine's next step.
     open_slots: usize,
     rate: PrefillRate,
+    /// Most tokens that a step of the engine computes.
+    step_tokens: u64,
+    /// Tokens of a prompt, on average over the last ones.
+    mean_prompt: f64,
+    returns: Returns,
     starts: Starts,
     draining: bool,
     unhealthy: bool,
@@ -84,6 +93,9 @@ impl AdmissionController {
             started: 0,
             open_slots: 0,
             rate: PrefillRate::new(initial_rate),
+            step_tokens: 0,
+            mean_prompt: 0.0,
+            returns: Returns::default(),
             starts: Starts::default(),
             draining: false,
             unhealthy: false,
@@ -97,9 +109,10 @@ impl AdmissionController {
     /// # Errors
     /// The refusal with its reason and `Retry-After`.
     pub fn check(&self, priority: Priority, count: usize, now: Time) -> Result<(), Rejected> {
-        let state = self.lock();
+        let mut state = self.lock();
         state.check_state()?;
-        state.check_room(Rank::new(now, priority, u64::MAX), count, now)
+        let room = state.check_room(Rank::new(now, priority, u64::MAX), count, now);
+        room.map_err(|refusal| state.tell_when(refusal, None, now))
     }
 
     /// Takes a place in the queue, before any work is done for the request: a family of one.
@@ -131,7 +144,8 @@ impl AdmissionController {
         let mut state = self.lock();
         state.check_state()?;
         let first = Rank::new(now, priority, state.next_seq);
-        state.check_room(first, count, now)?;
+        let room = state.check_room(first, count, now);
+        room.map_err(|refusal| state.tell_when(refusal, None, now))?;
         let lack = Lack { places: state.places_lacked(count), tokens: 0 };
         state.make_room(first, lack, now).expect("checked above");
         state.next_seq += count as u64;
@@ -156,6 +170,14 @@ impl AdmissionController {
     /// one.
     pub fn set_open_slots(&self, slots: usize) {
         self.lock().open_slots = slots;
+    }
+
+    /// A step of the engine computes up to `tokens` tokens together: a prompt may have to wait for
+    /// the step that runs when it comes, and has its first token when the step ends that computes
+    /// its last ones. So much time of the objective is not given to queued tokens; 0, as at first,
+    /// is none.
+    pub fn set_step_tokens(&self, tokens: u64) {
+        self.lock().step_tokens = tokens;
     }
 
     /// Reports `tokens` prefilled in `busy`, the time the engine spent on them.
@@ -223,9 +245,11 @@ impl AdmissionController {
         }
         // As one that comes now: having arrived a little earlier is no reason to evict an equal.
         let newcomer = Rank::new(now, priority, u64::MAX);
+        state.mean_prompt += (uncached as f64 - state.mean_prompt) / MEAN_OVER;
         if let Some((refusal, excess)) = state.tokens_lacked(uncached, now) {
             let lack = Lack { places: 0, tokens: excess };
-            state.make_room(newcomer, lack, now).ok_or(refusal)?;
+            let room = state.make_room(newcomer, lack, now);
+            room.ok_or_else(|| state.tell_when(refusal, Some(uncached), now))?;
         }
         let place = state.places.get_mut(rank).expect("a live permit has a place");
         (place.pending, place.uncached) = (tokens, uncached);
@@ -329,6 +353,24 @@ impl State {
         self.note_if_empty();
     }
 
+    /// The refusal of a prompt of so many tokens, where that is known, with a time to come back
+    /// behind others that were refused.
+    fn tell_when(&mut self, refusal: Rejected, tokens: Option<u64>, now: Time) -> Rejected {
+        let for_tokens = match refusal.reason {
+            RejectReason::QueueTokensFull | RejectReason::DrainTime => true,
+            RejectReason::QueueRequestsFull
+            | RejectReason::Draining
+            | RejectReason::Unhealthy
+            | RejectReason::PriorityEvicted
+            | RejectReason::QueueTimeout => false,
+        };
+        if !for_tokens {
+            return refusal;
+        }
+        let work = self.rate.time_for(tokens.unwrap_or(self.mean_prompt as u64));
+        Rejected { retry_after: self.returns.tell(refusal.retry_after, work, now), ..refusal }
+    }
+
     /// Evicts who must go so that a request of `rank` gets what it lacks; `None` where that
     /// cannot be had, and then nobody goes.
     fn make_room(&mut self, rank: Rank, lack: Lack, now: Time) -> Option<()> {
@@ -350,8 +392,16 @@ impl State {
         match self.limits.max_queued_tokens {
             Some(tokens) => tokens,
             None if self.limits.ttft_objective.is_zero() => 0,
-            None => self.rate.tokens_in(self.limits.ttft_objective),
+            None => self.rate.tokens_in(self.drain_limit()),
         }
+    }
+
+    /// Longest time that the prefill of all pending tokens may take so that the objective holds:
+    /// what two steps take is left of it, but never less than half of it. Zero is no bound.
+    fn drain_limit(&self) -> Duration {
+        let objective = self.limits.ttft_objective;
+        let steps = self.rate.time_for(self.step_tokens.saturating_mul(2));
+        objective.saturating_sub(steps).max(objective / 2)
     }
 
     fn check_state(&self) -> Result<(), Rejected> {
@@ -405,7 +455,7 @@ impl State {
         }
         let total = ahead.saturating_add(own);
         let excess = |limit: u64| total.saturating_sub(limit).min(ahead);
-        let objective = self.limits.ttft_objective;
+        let objective = self.drain_limit();
         let by_time = (!objective.is_zero()).then(|| self.rate.tokens_in(objective));
         let drain = self.rate.time_for(total);
         let late = by_time.filter(|_| drain > objective);

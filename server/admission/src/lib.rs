@@ -15,6 +15,7 @@ mod queue;
 mod rank;
 mod rate;
 mod reject;
+mod returns;
 mod starts;
 
 #[cfg(test)]
@@ -24,3 +25,4 @@ pub use controller::{AdmissionController, Limits, QueueSnapshot};
 pub use permit::{Evicted, PrefillDebt, QueuePermit};
 pub use rank::{AGEING, Rank};
 pub use reject::{RejectReason, Rejected};
+pub use returns::Returns;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::Returns;
 use types::Time;
 
 use crate::budget::RetryBudget;
@@ -29,6 +30,8 @@ pub struct Core {
     pub(crate) budget: RetryBudget,
     /// By model; only of models that somebody serves.
     ratios: HashMap<Arc<str>, TokenRatio>,
+    /// When those that were sent away come back.
+    pub(crate) returns: Returns,
     pub(crate) random: u64,
     pub(crate) turns: u64,
     /// Reused from one choice to the next: candidates, and their slots.
@@ -76,6 +79,7 @@ impl Core {
             prefixes: PrefixTree::new(config.prefixes),
             budget: RetryBudget::new(&config.retry),
             ratios: HashMap::new(),
+            returns: Returns::default(),
             random: seed,
             turns: 0,
             candidates: Vec::new(),

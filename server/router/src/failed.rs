@@ -76,8 +76,20 @@ impl Core {
                 return (Verdict::Again(Box::new(route), reason), events);
             }
         }
-        let refused = matches!(failure.kind, FailureKind::Rejected { .. });
-        let retry_after = refused.then(|| self.come_back(request, attempt, now));
+        let retry_after = match failure.kind {
+            FailureKind::Rejected { status, .. } => {
+                let wait = self.come_back(request, attempt, now);
+                let asked = self.ask(request);
+                let full = status == 429;
+                Some(if full { self.come_behind(&asked, wait, now) } else { wait })
+            }
+            FailureKind::Connect
+            | FailureKind::Broken
+            | FailureKind::FirstByteTimeout
+            | FailureKind::IdleTimeout
+            | FailureKind::Status(_)
+            | FailureKind::BadRequest(_) => None,
+        };
         (Verdict::Pass { retry_after }, events)
     }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use admission::Returns;
 use types::Time;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -118,7 +119,35 @@ impl Core {
             self.budget.deposit(&self.config.retry);
         }
         let asked = self.ask(request);
-        self.choose(&asked, attempt, false, now)
+        self.choose(&asked, attempt, false, now).map_err(|refusal| match refusal {
+            Refusal::Overloaded { reason, mut retry_after, value, limit } => {
+                let for_tokens = match reason {
+                    OverloadReason::QueueTokensFull
+                    | OverloadReason::DrainTime
+                    | OverloadReason::Cooling => true,
+                    OverloadReason::QueueRequestsFull => false,
+                };
+                if for_tokens {
+                    retry_after = self.come_behind(&asked, retry_after, now);
+                }
+                Refusal::Overloaded { reason, retry_after, value, limit }
+            }
+            Refusal::UnknownModel { .. } | Refusal::NoWorker { .. } => refusal,
+        })
+    }
+
+    /// When somebody shall come back for whom there would be room after `wait`, behind others that
+    /// were sent away.
+    pub(crate) fn come_behind(&mut self, asked: &Asked<'_>, wait: Duration, now: Time) -> Duration {
+        let computes = |member: &&Member| {
+            member.serves(asked.request.model)
+                && member.role != WorkerRole::Decode
+                && member.state(now, &self.config.health) == WorkerState::Ready
+        };
+        let members = self.registry.iter().filter(computes);
+        let rate: f64 = members.map(|member| member.load(now, &self.config).prefill_rate).sum();
+        let work = Duration::try_from_secs_f64(asked.tokens as f64 / rate.max(1.0));
+        self.returns.tell(wait, work.unwrap_or(Returns::LONGEST), now)
     }
 
     pub(crate) fn ask<'a>(&self, request: &'a Request<'a>) -> Asked<'a> {

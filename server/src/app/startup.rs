@@ -96,6 +96,7 @@ pub(crate) fn start(checked: Checked, api: &Api) -> Result<Started, StartError> 
     stopwatch.lap(StartupPhase::Warmup);
     let pages = prepared.page_bytes();
     let admission = AdmissionController::new(resolved.limits, rate);
+    admission.set_step_tokens(resolved.settings.load.max_batch_tokens as u64);
     let [ttft, itl, e2e] = resolved.objectives();
     let objectives = Objectives { ttft, itl, e2e };
     let observer = Box::new(EngineObserver::new(&api.registry, objectives, &resolved));

@@ -24,7 +24,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("tokenizer", &["types"]),
     ("protocol", &["types"]),
     ("grammar", &["model", "tokenizer", "types"]),
-    ("router", &["metric-catalog", "protocol", "types"]),
+    ("router", &["admission", "metric-catalog", "protocol", "types"]),
     (
         "server",
         &[

@@ -185,3 +185,19 @@ fn bounds_can_change_and_nobody_who_waits_is_thrown_out() {
     let refusal = charged(&controller, 1).expect_err("10 tokens a second for one second");
     assert_eq!(refusal.reason, RejectReason::DrainTime);
 }
+
+#[test]
+fn what_steps_take_is_left_of_the_objective() {
+    let controller = AdmissionController::new(limits(0, None, 30), 1000.0);
+    assert_eq!(controller.snapshot(NOW).limit_tokens, 30_000);
+    // The step that runs and the one that ends it: two times 2,000 tokens.
+    controller.set_step_tokens(2_000);
+    assert_eq!(controller.snapshot(NOW).limit_tokens, 26_000);
+    let _ahead = charged(&controller, 16_000).expect("the queue is empty");
+    let refusal = charged(&controller, 10_001).expect_err("one token too many");
+    assert_eq!((refusal.reason, refusal.limit), (RejectReason::DrainTime, 26_000));
+    let _fits = charged(&controller, 10_000).expect("exactly as many as may");
+    // Steps longer than the objective leave half of it.
+    controller.set_step_tokens(1_000_000);
+    assert_eq!(controller.snapshot(NOW).limit_tokens, 15_000);
+}

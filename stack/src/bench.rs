@@ -8,6 +8,7 @@ pub(crate) mod args;
 mod client;
 mod compare;
 mod drive;
+mod incident;
 mod judge;
 mod length;
 mod peer;
@@ -35,7 +36,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::now_ms;
 use crate::{complain, say};
-use args::{BadPlan, BenchArgs, Load, Plan};
+use args::{BadPlan, BenchArgs, Load, Plan, Scenario};
 use client::Client;
 use compare::Counters;
 use peer::{Meters, Peer, PeerError};
@@ -103,6 +104,9 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             return Exit::Internal.into();
         }
     };
+    if let Some(Scenario::Incident(args)) = &args.scenario {
+        return incident::run(args, runtime);
+    }
     let ended = runtime.block_on(bench(args));
     runtime.shutdown_background();
     match ended {

@@ -26,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::now_ms;
 use crate::complain;
-use crate::store::Store;
+use crate::store::{Labels, Store};
+use alert::State;
 use group::{Group, Kind};
 pub(crate) use json::Filter;
 use schedule::Schedule;
@@ -83,9 +84,9 @@ impl Rules {
         }
     }
 
-    /// Evaluates everything at one time, whatever the intervals.
-    #[cfg(test)]
-    fn evaluate(&self, store: &Store, now_ms: i64) -> Vec<String> {
+    /// Evaluates everything at one time, whatever the intervals; the answer names errors that were
+    /// not there last time.
+    pub(crate) fn evaluate(&self, store: &Store, now_ms: i64) -> Vec<String> {
         self.groups.iter().flat_map(|group| lock(group).evaluate(store, now_ms)).collect()
     }
 
@@ -98,6 +99,20 @@ impl Rules {
     /// The pending and firing alerts, as in `/api/v1/alerts`.
     pub(crate) fn alerts_json(&self) -> Vec<Value> {
         self.alerts(json::active)
+    }
+
+    /// The labels of the alerts that fire, `alertname` among them.
+    pub(crate) fn firing(&self) -> Vec<Labels> {
+        let mut out = Vec::new();
+        for group in &self.groups {
+            for rule in &lock(group).rules {
+                if let Kind::Alert(alerting) = &rule.kind {
+                    let firing = alerting.active().filter(|alert| alert.state == State::Firing);
+                    out.extend(firing.map(|alert| alert.labels.clone()));
+                }
+            }
+        }
+        out
     }
 
     /// The alerts that ended in the last 15 minutes; Prometheus keeps them, but to itself.

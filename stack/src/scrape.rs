@@ -117,16 +117,22 @@ impl Scraper {
                 () = stop.cancelled() => break,
                 _ = ticks.tick() => {}
             }
-            let (time_ms, begun) = (now_ms(), Instant::now());
-            let page = self.page().await;
-            let duration = begun.elapsed();
-            let outcome = match page {
-                Ok(text) => self.ingest(&text, time_ms),
-                Err(reason) => Err(reason),
-            };
-            self.finish(outcome, time_ms, duration);
+            self.once(now_ms(), |page| page).await;
         }
         self.end_unseen(now_ms(), u64::MAX);
+    }
+
+    /// Scrapes now, which is `time_ms`; `told` is what the page says, where that is not taken as
+    /// it is.
+    pub(crate) async fn once(&mut self, time_ms: i64, told: impl FnOnce(String) -> String) {
+        let begun = Instant::now();
+        let page = self.page().await;
+        let duration = begun.elapsed();
+        let outcome = match page {
+            Ok(text) => self.ingest(&told(text), time_ms),
+            Err(reason) => Err(reason),
+        };
+        self.finish(outcome, time_ms, duration);
     }
 
     async fn page(&self) -> Result<String, String> {

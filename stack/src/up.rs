@@ -4,11 +4,11 @@
 //! process or three ([`topology`]), the scrapers, the rules, the console, and the demo load. It
 //! restarts nothing: a child that dies ends the program with the child's exit code.
 
-mod child;
+pub(crate) mod child;
 mod model;
 mod ports;
 mod progress;
-mod topology;
+pub(crate) mod topology;
 
 use std::future::{Future, poll_fn};
 use std::process::ExitCode;
@@ -41,25 +41,25 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// A reason to stop before or while running: one line, and an exit code.
 #[derive(Debug, Error)]
 #[error("{message}")]
-struct Failure {
-    code: u8,
+pub(crate) struct Failure {
+    pub(crate) code: u8,
     message: String,
 }
 
 impl Failure {
-    fn new(code: u8, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 }
 
 /// Exit codes, shared with the other programs.
-mod exit {
-    pub(super) const INTERNAL: u8 = 70;
-    pub(super) const TEMPORARY: u8 = 75;
-    pub(super) const PERMISSION: u8 = 77;
-    pub(super) const CONFIGURATION: u8 = 78;
-    /// Ended at once by a second signal, as a shell reports Ctrl-C.
-    pub(super) const INTERRUPTED: u8 = 130;
+pub(crate) mod exit {
+    pub(crate) const INTERNAL: u8 = 70;
+    pub(crate) const TEMPORARY: u8 = 75;
+    pub(crate) const PERMISSION: u8 = 77;
+    pub(crate) const CONFIGURATION: u8 = 78;
+    /// Ended at once by a signal, as a shell reports Ctrl-C.
+    pub(crate) const INTERRUPTED: u8 = 130;
 }
 
 /// Runs until a signal or the death of a child.
@@ -89,13 +89,13 @@ pub(crate) fn run(args: &UpArgs) -> ExitCode {
 }
 
 /// Ctrl-C and SIGTERM.
-struct Stops {
+pub(crate) struct Stops {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stops {
-    fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|e| Failure::new(exit::INTERNAL, format!("no signals: {e}")))
         };
@@ -105,7 +105,7 @@ impl Stops {
         })
     }
 
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -156,7 +156,7 @@ async fn live(args: &UpArgs) -> Result<u8, Failure> {
 }
 
 /// Waits until one of them ends by itself, which none should: the reason.
-async fn first_to_end(children: &mut [Child]) -> Failure {
+pub(crate) async fn first_to_end(children: &mut [Child]) -> Failure {
     let mut ends: Vec<_> = children.iter_mut().map(|child| Box::pin(child.wait())).collect();
     poll_fn(|cx| {
         let mut polled = ends.iter_mut().map(|end| end.as_mut().poll(cx));
@@ -200,7 +200,7 @@ fn start_parts(
     Ok(address)
 }
 
-fn node_name() -> String {
+pub(crate) fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

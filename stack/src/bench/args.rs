@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, Subcommand};
 use serde_json::{Map, Value};
 use server::cli::Span;
 use thiserror::Error;
 
 use super::drive::{Feed, Limits};
+use super::incident::args::IncidentArgs;
 use super::judge::{Condition, Objectives};
 use super::length::Length;
 use super::peer::BaseUrl;
@@ -25,8 +26,11 @@ const TRACE_BYTES_MAX: u64 = 1 << 30;
 
 /// Options of `bench`.
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    /// A load with servers of its own, instead of one that is there.
+    #[command(subcommand)]
+    pub scenario: Option<Scenario>,
     /// The server, with or without /v1.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub base_url: BaseUrl,
@@ -59,6 +63,14 @@ pub struct BenchArgs {
     /// What is told and judged.
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Loads that bring their own servers.
+#[derive(Debug, Subcommand)]
+pub enum Scenario {
+    /// The incident replayed: many long prompts at once on a slow prefill worker, without limits
+    /// and with the default ones.
+    Incident(Box<IncidentArgs>),
 }
 
 /// How requests arrive.

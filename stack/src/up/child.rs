@@ -37,29 +37,29 @@ struct ReadyLine {
 
 /// A server that answers.
 #[derive(Debug, Clone)]
-pub(super) struct Ready {
+pub(crate) struct Ready {
     /// `host:port` of the API.
-    pub(super) address: String,
+    pub(crate) address: String,
     /// Name that clients use.
-    pub(super) model: Option<String>,
+    pub(crate) model: Option<String>,
     /// The port of its transfer link.
-    pub(super) transfer_port: Option<u16>,
+    pub(crate) transfer_port: Option<u16>,
 }
 
 /// A program to run: a subcommand of the server with its arguments.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// What messages call it.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// `serve` or `router`.
-    pub(super) verb: &'static str,
-    pub(super) args: Vec<OsString>,
+    pub(crate) verb: &'static str,
+    pub(crate) args: Vec<OsString>,
     /// Shown while it starts.
-    pub(super) starting: String,
+    pub(crate) starting: String,
 }
 
 /// A running server.
-pub(super) struct Child {
+pub(crate) struct Child {
     name: &'static str,
     process: tokio::process::Child,
     stdout: Lines<BufReader<ChildStdout>>,
@@ -142,7 +142,7 @@ fn code(status: ExitStatus) -> u8 {
 
 impl Child {
     /// Starts a part; a worker loads the model while [`Child::ready`] is awaited.
-    pub(super) fn start(part: &Part) -> Result<Self, Failure> {
+    pub(crate) fn start(part: &Part) -> Result<Self, Failure> {
         let name = part.name;
         let failed = |e: std::io::Error| {
             Failure::new(exit::INTERNAL, format!("the {name} did not start: {e}"))
@@ -161,7 +161,7 @@ impl Child {
     }
 
     /// Waits until the server says that it serves; the error says why it never will.
-    pub(super) async fn ready(&mut self) -> Result<Ready, Failure> {
+    pub(crate) async fn ready(&mut self) -> Result<Ready, Failure> {
         while let Ok(Some(line)) = self.stdout.next_line().await {
             let Ok(line) = serde_json::from_str::<ReadyLine>(&line) else { continue };
             if line.event != "ready" {
@@ -178,7 +178,7 @@ impl Child {
     }
 
     /// Waits until the server ends by itself, which it should not: the reason.
-    pub(super) async fn wait(&mut self) -> Failure {
+    pub(crate) async fn wait(&mut self) -> Failure {
         let status = match self.process.wait().await {
             Ok(status) => status,
             Err(error) => {
@@ -191,7 +191,7 @@ impl Child {
     }
 
     /// Asks the server to drain and waits until it has.
-    pub(super) async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         self.log.show(None);
         let id = self.process.id().and_then(|id| i32::try_from(id).ok());
         let pid = id.and_then(rustix::process::Pid::from_raw);
@@ -203,7 +203,7 @@ impl Child {
     }
 
     /// Ends the server now.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         drop(self.process.start_kill());
     }
 }

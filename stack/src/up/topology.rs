@@ -133,7 +133,7 @@ fn named(ready: &Ready) -> Result<String, Failure> {
 }
 
 /// Waits until the router has a pair that answers.
-async fn paired(router: &str) -> Result<(), Failure> {
+pub(crate) async fn paired(router: &str) -> Result<(), Failure> {
     let mut last = String::new();
     let ready = async {
         loop {

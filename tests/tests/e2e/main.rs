@@ -4,6 +4,7 @@ mod bench;
 mod incident;
 mod invariants;
 mod lifecycle;
+mod replay;
 mod tier;
 
 use anyhow::Result;

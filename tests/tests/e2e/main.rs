@@ -1,10 +1,10 @@
 //! End to end: real processes, real sockets, seen from outside.
 
 mod bench;
+mod bench_incident;
 mod incident;
 mod invariants;
 mod lifecycle;
-mod replay;
 mod tier;
 
 use anyhow::Result;

@@ -101,8 +101,9 @@ impl Story {
 
     /// The series of a bucket with the edge multiplied; `None` for the last one, which has none.
     fn bucket(&self, series: &str) -> Option<String> {
-        const EDGE: &str = "le=\"";
-        let start = series.find(EDGE)? + EDGE.len();
+        // Other labels may end in the same letters.
+        let edge = ["{le=\"", ",le=\""].into_iter().find_map(|edge| series.find(edge));
+        let start = edge? + "{le=\"".len();
         let end = start + series[start..].find('"')?;
         let edge: f64 = series[start..end].parse().ok()?;
         if edge.is_infinite() {

@@ -69,7 +69,7 @@ const ROWS: &[Row] = &[
     ("attempts, most", |r| r.attempts_max.to_string(), "of one request"),
     ("queue, most requests", |r| count(r.counted.queued_max), "waiting for their prefill"),
     ("queue, most work", |r| seconds(r.counted.drain_max), "time to drain, as the alert sees it"),
-    ("prefill rate, tokens/s", |r| count(r.counted.capacity), "by busy second, as recorded"),
+    ("prefill rate, tokens/s", |r| count(r.capacity), "by busy second, as recorded"),
     ("prefill for nobody", |r| percent(r.waste()), "computed tokens that are in no answer"),
     ("transfers, ok", |r| count(r.transfers(TransferResult::Ok)), "as the prefill worker counts"),
     ("transfers, peer_abort", |r| count(r.peer_aborts()), "the decode worker's client had left"),
@@ -78,7 +78,8 @@ const ROWS: &[Row] = &[
     ("first client gives up", |r| at(r.first_gave_up), "since the crowd came"),
     ("drain alert fires", |r| at(r.fired(CAUSE)), "PrefillQueueDrainCritical"),
     ("alerts", |r| r.alerts.names().len().to_string(), "that fired, by name; listed below"),
-    ("pages", |r| r.pages().len().to_string(), "with the inhibition rules"),
+    ("pages", |r| r.pages().0.len().to_string(), "while clients ask, with the inhibition rules"),
+    ("pages afterwards", |r| r.pages().1.len().to_string(), "while it recovers"),
 ];
 
 fn got_in(report: &Report) -> String {
@@ -132,7 +133,8 @@ pub(super) fn table(reports: &[Report]) -> String {
         let alerts = alerts.map(|(name, at)| format!("{name} ({:.0} s)", at - report.crowd));
         let alerts: Vec<String> = alerts.collect();
         line(format!("\nalerts of {letter}: {}", listed(&alerts)));
-        line(format!("pages of {letter}: {}", listed(&report.pages())));
+        let (during, after) = report.pages();
+        line(format!("pages of {letter}: {}; afterwards: {}", listed(&during), listed(&after)));
         if let Some(failure) = &report.failure {
             line(format!("a failure of {letter}: {failure}"));
         }
@@ -219,7 +221,7 @@ fn run(report: &Report) -> Value {
         },
         "queue": {"requests_max": counted.queued_max, "drain_seconds_max": counted.drain_max},
         "prefill": {
-            "tokens_per_busy_second": counted.capacity,
+            "tokens_per_busy_second": report.capacity,
             "computed_tokens": counted.computed,
             "unused_tokens": report.wasted,
             "unused_share": report.waste(),
@@ -262,7 +264,7 @@ mod tests {
         assert!(
             row("alerts of A").ends_with("PrefillQueueDrainCritical (42 s), AbortCascade (85 s)")
         );
-        assert_eq!(row("pages of B"), "pages of B: none");
+        assert_eq!(row("pages of B"), "pages of B: none; afterwards: none");
         assert!(row("A holds  clients give up (1)").len() < 100);
         assert!(!table.contains("BROKEN"), "{table}");
         let widest = table.lines().map(str::len).max().unwrap_or(0);

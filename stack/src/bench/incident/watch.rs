@@ -88,7 +88,8 @@ pub(super) struct Counted {
     pub(super) drain_max: f64,
     /// Most requests that waited for it.
     pub(super) queued_max: f64,
-    /// Prompt tokens that the prefill worker computed, by busy second and in all.
+    /// Prompt tokens that the prefill worker computed, by busy second of the incident's time and in
+    /// all.
     pub(super) capacity: f64,
     pub(super) computed: f64,
     /// Requests that their client gave up, as the decode worker saw it.

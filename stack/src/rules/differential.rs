@@ -210,7 +210,7 @@ impl Expected {
             for rule in &lock(group).rules {
                 let Kind::Alert(alerting) = &rule.kind else { continue };
                 let found = firing.entry(alerting.name.clone()).or_default();
-                let alerts = alerting.active().filter(|a| a.state == alert::State::Firing);
+                let alerts = alerting.active().filter(|a| a.state == State::Firing);
                 found.extend(alerts.map(|alert| {
                     let labels = alert.labels.iter().filter(|(name, _)| *name != "alertname");
                     let labels: Map<String, Value> =

@@ -378,7 +378,8 @@ pub(super) mod tests {
     #[test]
     fn each_promise_of_bounds_can_be_broken() {
         assert_eq!(unmet(&contained()), [""; 0]);
-        let broken: [(&str, fn(&mut Report)); 10] = [
+        type Breaking = (&'static str, fn(&mut Report));
+        let broken: [Breaking; 10] = [
             ("time to first token", |r| r.ttft = Times::new([Duration::from_millis(30_001)])),
             ("refusals take", |r| r.refusal = Times::new([REFUSAL_MAX])),
             ("Retry-After", |r| r.refusals_without_retry_after = 1),

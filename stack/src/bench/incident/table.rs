@@ -7,7 +7,8 @@ use metric_catalog::labels::TransferResult;
 use serde_json::{Value, json};
 
 use super::args::{Limits, Script};
-use super::result::{CAUSE, Report};
+use super::result::{CAUSE, Report, Times};
+use super::watch::Sightings;
 
 /// Changes when a field changes its meaning or goes; new fields leave it as it is.
 const VERSION: u32 = 1;
@@ -178,7 +179,7 @@ pub(super) fn json(script: &Script, reports: &[Report]) -> Value {
 
 fn run(report: &Report) -> Value {
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-    let quantiles = |times: &super::result::Times| {
+    let quantiles = |times: &Times| {
         json!({
             "p50": seconds(times.quantile(0.5)),
             "p99": seconds(times.quantile(0.99)),
@@ -186,8 +187,11 @@ fn run(report: &Report) -> Value {
         })
     };
     let counted = &report.counted;
-    let alerts = |found: &std::collections::BTreeMap<(String, String), f64>| {
-        let one = |((name, labels), at): (&(String, String), &f64)| json!({"alert": name, "labels": labels, "at_seconds": at - report.crowd});
+    let alerts = |found: &Sightings| {
+        let one = |((name, labels), at): (&(String, String), &f64)| {
+            let at = at - report.crowd;
+            json!({"alert": name, "labels": labels, "at_seconds": at})
+        };
         found.iter().map(one).collect::<Value>()
     };
     let failures = counted

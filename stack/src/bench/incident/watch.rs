@@ -28,13 +28,16 @@ use crate::up::{Failure, exit, node_name};
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 const SETTLE_EVERY: Duration = Duration::from_millis(100);
 
-/// Which alerts fired since when, and which would have paged; seconds of the incident's time.
+/// Alerts by name and the rest of their labels, with their first sight; seconds of the incident's
+/// time.
+pub(super) type Sightings = BTreeMap<(String, String), f64>;
+
+/// Which alerts fired since when, and which would have paged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct AlertLog {
-    /// By alert name and the rest of its labels.
-    pub(super) fired: BTreeMap<(String, String), f64>,
-    /// The same of those that no cause mutes.
-    pub(super) pages: BTreeMap<(String, String), f64>,
+    pub(super) fired: Sightings,
+    /// Those of them that no cause muted.
+    pub(super) pages: Sightings,
 }
 
 impl AlertLog {

@@ -31,7 +31,8 @@ fn the_incident_shows_without_limits_and_the_defaults_contain_it() -> Result<()>
     let options = "bench incident --scale 20 --duration 100s --quiet --seed 7 --json -";
     let output = Command::new(sightline()).args(options.split_whitespace()).output()?;
     let told = String::from_utf8_lossy(&output.stderr);
-    let results: Value = serde_json::from_slice(&output.stdout).with_context(|| told.clone())?;
+    let results: Value =
+        serde_json::from_slice(&output.stdout).with_context(|| told.to_string())?;
     ensure!(matches!(output.status.code(), Some(0 | 1)), "{:?}: {told}", output.status);
     let (a, b) = (&results["runs"][0], &results["runs"][1]);
     let of = |run: &Value, pointer: &str| number(run.pointer(pointer).expect(pointer));

@@ -1,5 +1,7 @@
 //! The controller: one small state under a mutex, shared by the front door and the engine.
 
+mod bounds;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -353,24 +355,6 @@ impl State {
         self.note_if_empty();
     }
 
-    /// The refusal of a prompt of so many tokens, where that is known, with a time to come back
-    /// behind others that were refused.
-    fn tell_when(&mut self, refusal: Rejected, tokens: Option<u64>, now: Time) -> Rejected {
-        let for_tokens = match refusal.reason {
-            RejectReason::QueueTokensFull | RejectReason::DrainTime => true,
-            RejectReason::QueueRequestsFull
-            | RejectReason::Draining
-            | RejectReason::Unhealthy
-            | RejectReason::PriorityEvicted
-            | RejectReason::QueueTimeout => false,
-        };
-        if !for_tokens {
-            return refusal;
-        }
-        let work = self.rate.time_for(tokens.unwrap_or(self.mean_prompt as u64));
-        Rejected { retry_after: self.returns.tell(refusal.retry_after, work, now), ..refusal }
-    }
-
     /// Evicts who must go so that a request of `rank` gets what it lacks; `None` where that
     /// cannot be had, and then nobody goes.
     fn make_room(&mut self, rank: Rank, lack: Lack, now: Time) -> Option<()> {
@@ -385,23 +369,6 @@ impl State {
             self.evict(victim, why);
         }
         Some(())
-    }
-
-    /// The bound on uncached tokens that is in force, configured or derived; 0 is none.
-    fn limit_tokens(&self) -> u64 {
-        match self.limits.max_queued_tokens {
-            Some(tokens) => tokens,
-            None if self.limits.ttft_objective.is_zero() => 0,
-            None => self.rate.tokens_in(self.drain_limit()),
-        }
-    }
-
-    /// Longest time that the prefill of all pending tokens may take so that the objective holds:
-    /// what two steps take is left of it, but never less than half of it. Zero is no bound.
-    fn drain_limit(&self) -> Duration {
-        let objective = self.limits.ttft_objective;
-        let steps = self.rate.time_for(self.step_tokens.saturating_mul(2));
-        objective.saturating_sub(steps).max(objective / 2)
     }
 
     fn check_state(&self) -> Result<(), Rejected> {

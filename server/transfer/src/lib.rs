@@ -54,8 +54,8 @@ pub use shape::{Mismatch, PartShape, Shape};
 pub const PROTOCOL: u16 = 1;
 
 /// Most bytes of a frame's payload, but for layouts in which one layer of one page is larger: then
-/// that is the bound. As much as stays in the cache of a core from the socket to the checksum to the
-/// page; four times as much was a fifth slower.
+/// that is the bound. As much as stays in the cache of a core from the socket to the checksum and
+/// to the page; four times as much was a fifth slower.
 pub const PAYLOAD_BYTES: usize = 1 << 18;
 /// Most bytes of one layer of one page of one part that can be transferred at all.
 pub const LAYER_BYTES_MAX: usize = 16 << 20;

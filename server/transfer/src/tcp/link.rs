@@ -23,7 +23,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Works one peer's connections until one of them fails, the peer is silent, or everything stops.
 /// All of them are closed when it returns, and the end knows.
 ///
-/// Says why it ended. `more` are data connections: those that are there and, on the listening side, those that come.
+/// Says why it ended. `more` are data connections: those that are there and, on the listening side,
+/// those that come.
 pub(super) async fn run<P: Port>(
     hub: Arc<Hub<P>>,
     name: PeerName,

@@ -43,8 +43,8 @@ impl LinkOptions {
 pub struct Environment {
     /// The device pages, those of the options' shape.
     pub pages: Arc<dyn PageBytes>,
-    /// Takes the news: the engine's handle. Called on threads of the runtime, one call at a time and
-    /// in order; must not block.
+    /// Takes the news: the engine's handle. Called on threads of the runtime, one call at a time
+    /// and in order; must not block.
     pub news: Arc<dyn NewsSink>,
     /// Takes what happens, for metrics; called like `news`.
     pub observer: Arc<dyn TransferObserver>,

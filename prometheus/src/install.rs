@@ -191,8 +191,10 @@ impl Registry {
     /// A handle for every combination of closed values, in the order of [`LabelSet::all`]; `None`
     /// for those that the catalog says cannot occur.
     pub fn counters<L: LabelSet>(&self, metric: def::Counter<L>) -> Vec<Option<CounterHandle>> {
-        let role = self.exporter.as_ref().map(|exporter| exporter.role);
-        let declared = role.map(|role| metric.info().combinations(role)).unwrap_or_default();
+        let Some(exporter) = &self.exporter else {
+            return L::all().into_iter().map(|set| Some(self.counter(metric, set))).collect();
+        };
+        let declared = metric.info().combinations(exporter.role);
         let mut declared = declared.into_iter().peekable();
         let handle = |labels: L| {
             let known = declared.next_if(|values| *values == labels.values()).is_some();
@@ -271,7 +273,14 @@ impl Registry {
         if info.leaves() {
             return Place::Leaving(&exporter.leaving, values);
         }
-        Place::Exporter(&exporter.recorder, key(info, values, self.model.as_deref()))
+        Place::Exporter(&exporter.recorder, key(info, values, self.model_of(info)))
+    }
+
+    /// The model of series that belong here. All series of a family have the same labels, so on a
+    /// router those without a model say so where others of the family have one.
+    fn model_of(&self, info: &'static Info) -> Option<&str> {
+        let router = self.exporter.as_ref().is_some_and(|e| e.role == Role::Router);
+        self.model.as_deref().or((router && info.per == Per::Model).then_some(NO_MODEL))
     }
 
     /// Registers all closed series that belong here.
@@ -280,7 +289,7 @@ impl Registry {
         for info in crate::all() {
             for values in info.combinations(exporter.role) {
                 if belongs(info.per(&values)) {
-                    let key = key(info, values, self.model.as_deref());
+                    let key = key(info, values, self.model_of(info));
                     register(&exporter.recorder, info.kind, &key);
                 }
             }
@@ -312,6 +321,9 @@ impl Registry {
         }
     }
 }
+
+/// The model of a router's HTTP requests that are for none.
+const NO_MODEL: &str = "none";
 
 static METADATA: Metadata<'static> = Metadata::new("metric_catalog", Level::INFO, None);
 

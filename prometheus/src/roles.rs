@@ -12,7 +12,7 @@
 //! that a client could feel.
 //!
 //! A router serves several models. What concerns requests carries the model of the request; the
-//! rest (`Per::Process`, and HTTP requests without a model) has no `model_name` at all.
+//! rest (`Per::Process`) has no `model_name` at all; that of HTTP requests for no model is `none`.
 
 use crate::labels::Role;
 

@@ -73,7 +73,10 @@ fn a_router_has_series_of_itself_and_of_each_model() {
         lines.map(str::to_owned).collect()
     };
     for line in samples(&itself) {
-        assert!(line.contains("{engine_role=\"router\"") && !line.contains("model_name"), "{line}");
+        assert!(line.contains("{engine_role=\"router\""), "{line}");
+        let of_none = line.contains("model_name=\"none\"");
+        assert_eq!(of_none, line.starts_with("sightline_http_"), "{line}");
+        assert_eq!(of_none, line.contains("model_name"), "{line}");
     }
     let [a, b] = ["a", "b"].map(|name| router.model(name));
     a.counter(router::ROUTER_REQUESTS, (RouterPolicy::CacheAware, RouterOutcome::Ok)).add(3);
@@ -98,7 +101,9 @@ fn a_router_has_series_of_itself_and_of_each_model() {
     assert_eq!(at("router_requests_total", &format!(",model_name=\"b\"{routed}")), 0.0);
     let declared = ",worker_role=\"decode\"";
     assert_eq!(at("router_workers_declared", &format!(",model_name=\"a\"{declared}")), 2.0);
-    let answered = |route| format!(",route=\"{route}\",method=\"GET\",status_code=\"200\"");
+    let answered = |route| {
+        format!(",model_name=\"none\",route=\"{route}\",method=\"GET\",status_code=\"200\"")
+    };
     assert_eq!(at("http_requests_total", &answered("/metrics")), 0.0);
     let posted = ",model_name=\"b\",route=\"/v1/completions\",method=\"POST\",status_code=\"502\"";
     assert_eq!(at("http_requests_total", posted), 0.0);
@@ -280,6 +285,8 @@ fn disabled_records_nothing() {
     let registry = Registry::disabled();
     registry.counter(server::GENERATION_TOKENS, ()).increment();
     registry.run_upkeep();
+    let handles = registry.counters(server::HTTP_REQUESTS);
+    assert!(handles.iter().all(Option::is_some), "nothing is undeclared where nothing is kept");
     assert_eq!(registry.render(), "");
 }
 

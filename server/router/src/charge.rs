@@ -38,6 +38,10 @@ struct Books {
     unreported: Amount,
     /// Of that, what was routed since the last poll began.
     recent: Amount,
+    /// Requests that have ended and that the last report of the worker may still count.
+    ended: u64,
+    /// Of that, those that ended since the last poll began.
+    ended_recently: u64,
     /// Polls begun.
     epoch: u64,
     /// Charges of this epoch and later ones are in `unreported`.
@@ -68,6 +72,7 @@ impl Ledger {
         let mut books = self.books();
         books.epoch += 1;
         books.recent = Amount::default();
+        books.ended_recently = 0;
         books.epoch
     }
 
@@ -77,7 +82,13 @@ impl Ledger {
         if epoch == books.epoch {
             books.unreported_from = epoch;
             books.unreported = books.recent;
+            books.ended = books.ended_recently;
         }
+    }
+
+    /// Requests of this router that have ended and that the last report may still count.
+    pub(crate) fn ended(&self) -> u64 {
+        self.books().ended
     }
 
     /// Everything that is open, and of that what the last report cannot know of.
@@ -117,6 +128,8 @@ impl Charge {
     fn give_back(&self, amount: Amount) {
         let mut books = self.ledger.books();
         books.total.take(amount);
+        books.ended += amount.requests;
+        books.ended_recently += amount.requests;
         if self.epoch >= books.unreported_from {
             books.unreported.take(amount);
         }
@@ -153,6 +166,11 @@ mod tests {
         assert_eq!((ledger.amounts().0.pending, ledger.amounts().1.pending), (7, 7));
         drop(new);
         assert_eq!(ledger.amounts(), (Amount::default(), Amount::default()));
+        assert_eq!(ledger.ended(), 2, "no report since");
+        let poll = ledger.poll_began();
+        drop(ledger.charge(prompt(1)));
+        ledger.reported(poll);
+        assert_eq!(ledger.ended(), 1, "the report knows of the first two");
     }
 
     #[test]

@@ -47,6 +47,10 @@ pub(crate) fn refused(member: &Member, need: Need, now: Time, config: &Config) -
     let load = member.load(now, config);
     let rate = load.prefill_rate;
     let (queued, limits) = (fresh.queued, fresh.limits);
+    if member.ledger.ended() >= queued.requests.max(1) {
+        // As many have ended since as waited then: there may be room, nobody knows how much.
+        return None;
+    }
     if limits.requests > 0
         && queued.requests >= limits.requests
         // Free running slots count beside the bound.

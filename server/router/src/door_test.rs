@@ -339,3 +339,16 @@ fn tokens_are_estimated_by_what_answers_said() {
         "names that clients make up are not kept"
     );
 }
+
+#[test]
+fn a_full_queue_whose_requests_have_ended_is_asked_again() {
+    let mut bed = Bed::unified(&["a:1"]);
+    let mut open: Vec<_> = (0..32).map(|_| bed.route(b"hi").expect("room")).collect();
+    bed.tell("a:1", busy(LoadRole::Unified, 32, 20_000));
+    let refusal = bed.route(b"hi").expect_err("the queue is full");
+    assert_eq!(overloaded(&refusal).0, OverloadReason::QueueRequestsFull);
+    open.pop();
+    bed.route(b"hi").expect_err("one of them may have run, and 32 may wait");
+    drop(open);
+    bed.route(b"hi").expect("the report is of another time");
+}

@@ -45,12 +45,23 @@ pub(crate) struct Lands {
     pub(crate) stuck: Option<Rank>,
     /// Spare pages, by pool, when nobody fitted; meaningless without `tried`.
     room: Vec<usize>,
-    /// How many waited, and how many had come, when nobody fitted.
-    tried: Option<(usize, u64)>,
+    /// When nobody fitted.
+    tried: Option<Tried>,
     /// How many have come.
     came: u64,
     /// Scratch.
     candidates: Vec<Rank>,
+}
+
+/// Who was looked at in vain: while all of this is the same, those who wait are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tried {
+    waiting: usize,
+    came: u64,
+    /// Whose turn it was.
+    head: Option<Rank>,
+    /// Nobody worse was looked at.
+    blocked: Option<Rank>,
 }
 
 impl Lands {
@@ -67,14 +78,17 @@ impl Scheduler {
             step.plan.again |= was_stuck.is_some();
             return;
         }
+        let next = self.waiting.head();
         let mut landed = false;
-        while self.may_land(step) && !self.is_tried() {
+        while self.may_land(step) && !self.is_tried(step) {
             if self.give_some(step) {
                 landed = true;
             } else {
-                self.remember_tried();
+                self.remember_tried(step);
             }
         }
+        // The tenant of one that got pages was charged: it may be another one's turn to start.
+        step.plan.again |= landed && self.waiting.head() != next;
         if self.may_land(step)
             && let Some(head) = self.waiting.prealloc_head()
             && let Some(request) = self.waiting.get(head)
@@ -95,17 +109,27 @@ impl Scheduler {
     }
 
     /// Whether nobody fitted before, and nothing has changed for the better.
-    fn is_tried(&self) -> bool {
-        let now = (self.waiting.prealloc().len(), self.lands.came);
+    fn is_tried(&mut self, step: &Step<'_>) -> bool {
+        let now = self.look(step);
         let mut rooms = self.reserve.spare(&self.pools).zip(&self.lands.room);
         self.lands.tried == Some(now) && rooms.all(|(room, before)| room <= *before)
     }
 
-    fn remember_tried(&mut self) {
-        let Self { lands, reserve, pools, waiting, .. } = self;
+    fn look(&mut self, step: &Step<'_>) -> Tried {
+        Tried {
+            waiting: self.waiting.prealloc().len(),
+            came: self.lands.came,
+            head: self.waiting.prealloc_head(),
+            blocked: step.doors.blocked,
+        }
+    }
+
+    fn remember_tried(&mut self, step: &Step<'_>) {
+        let now = self.look(step);
+        let Self { lands, reserve, pools, .. } = self;
         lands.room.clear();
         lands.room.extend(reserve.spare(pools));
-        lands.tried = Some((waiting.prealloc().len(), lands.came));
+        lands.tried = Some(now);
     }
 
     /// One round: the head, then others in the order of rank. Whether anybody got pages.

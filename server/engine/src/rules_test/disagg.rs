@@ -9,6 +9,7 @@ use types::RequestId;
 
 use super::rig::{Job, Rig, bounds};
 use crate::disagg::PATIENCE;
+use crate::step::Turn;
 use crate::{
     Abort, AbortReason, EngineConfig, HeldSnapshot, Outcome, QueueSnapshot, RequestError,
     Scheduling, Stage,
@@ -128,6 +129,43 @@ fn a_prompt_that_does_not_fit_is_overtaken_until_it_has_waited_for_long() {
     rig.handle.news(first, News::Settled);
     rig.turn();
     assert_eq!(rig.handle.snapshot().held, HeldSnapshot::default());
+}
+
+/// Pages of a prompt that others compute are charged to its tenant, which passes the turn to start
+/// on to another tenant's request: the engine does not sleep over that.
+#[test]
+fn a_landing_that_passes_the_turn_to_another_tenant_is_followed_by_a_step() {
+    let fair = Scheduling { fair_share: true, ..Scheduling::default() };
+    let mut rig = Rig::new(EngineConfig { pool_pages: vec![20], ..bounds(8, fair) });
+    let (_, hog) = rig.remote(200, 5);
+    rig.turn();
+    assert!(hog.has_landed());
+    let of = |tenant, prompt| Job { tenant: Some(tenant), ..Job::plain(prompt, 1) };
+    let link = Link::default();
+    let small = rig.try_submit_linked(&of("a", 20), Some(Box::new(link.clone())), None);
+    small.expect("there is room");
+    let large = rig.submit(&of("a", 160));
+    let other = rig.submit(&of("b", 5));
+    assert_eq!(rig.turn(), Turn::Idle, "it is the turn of one that does not fit");
+    assert!(link.has_landed() && !rig.core.is_idle());
+    assert_eq!(rig.turn(), Turn::Worked);
+    assert_eq!(rig.end_of(other).outcome, Outcome::Length);
+    assert!(!rig.runs(large));
+    assert_eq!(rig.turn(), Turn::Idle);
+    assert!(rig.core.is_idle(), "and sleeps where nothing can start");
+}
+
+/// One that waits to start keeps pages from worse ones that wait for theirs, while it waits.
+#[test]
+fn who_was_kept_from_pages_gets_them_once_that_one_has_gone() {
+    let (mut rig, _) = crowded();
+    let large = rig.submit(&Job::plain(160, 5));
+    let (_, small) = rig.remote(20, 5);
+    rig.turn();
+    assert!(!small.has_landed(), "the large one is better");
+    rig.handle.abort(large, AbortReason::ClientGone);
+    rig.turn();
+    assert!(small.has_landed(), "though no page has come back");
 }
 
 #[test]

@@ -43,6 +43,8 @@ const LOOKS: usize = 16;
 pub(crate) struct Lands {
     /// The first of them, where it does not fit and nobody may overtake it any more.
     pub(crate) stuck: Option<Rank>,
+    /// Pages that are being copied are enough for it: it stays so until they have come.
+    comes: bool,
     /// Spare pages, by pool, when nobody fitted; meaningless without `tried`.
     room: Vec<usize>,
     /// When nobody fitted.
@@ -95,6 +97,10 @@ impl Scheduler {
             && step.now.since(request.enqueued_at()) >= PATIENCE
         {
             self.lands.stuck = Some(head);
+        }
+        let waits = was_stuck.filter(|rank| self.waiting.prealloc().get(*rank).is_some());
+        if self.lands.comes && waits.is_some() {
+            self.lands.stuck = was_stuck;
         }
         // Who was kept waiting for it may start now.
         step.plan.again |= was_stuck.is_some() && (landed || self.lands.stuck != was_stuck);
@@ -185,6 +191,7 @@ impl Scheduler {
     /// Before anybody gets a part of the step: retracts those that the first that waits for pages
     /// exceeds by far, where that makes room for it.
     pub(crate) fn preempt_to_land(&mut self, step: &mut Step<'_>) {
+        self.lands.comes = false;
         let full = self.transfer.len() + self.landed.len() >= self.limits.max_running;
         let (Some(rank), Some(worst)) = (self.waiting.prealloc_head(), self.running.worst_rank())
         else {
@@ -212,6 +219,7 @@ impl Scheduler {
             }
             // What they leave is for it.
             self.lands.stuck = Some(rank);
+            self.lands.comes = preemptor.victims().is_empty();
         }
         self.preemptor = preemptor;
     }

@@ -118,26 +118,8 @@ fn micros(time: std::time::Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    fn script() -> Script {
-        Script {
-            scale: 10.0,
-            seed: 1,
-            clients: 20,
-            prompt_tokens: 1500,
-            output_tokens: 6,
-            rate: 3300.0,
-            patience: Duration::from_secs(6),
-            objective: Duration::from_secs(3),
-            calm: Duration::from_millis(4500),
-            calm_pause: Duration::from_millis(200),
-            duration: Duration::from_secs(18),
-            decode_step: Duration::from_millis(2),
-        }
-    }
+    use crate::bench::incident::result::tests::script;
 
     fn line(part: &Part) -> String {
         let args: Vec<_> = part.args.iter().map(|arg| arg.to_string_lossy()).collect();

@@ -46,6 +46,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("dashboards", &["metric-catalog"]),
+    ("nvml-worker", &[]),
+    ("exporter", &["metric-catalog", "node-info", "nvml-worker"]),
+    ("fake-node", &[]),
+    ("fake-nvml", &[]),
     ("stack", &["dashboards", "metric-catalog", "server"]),
 ];
 

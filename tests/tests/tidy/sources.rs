@@ -9,7 +9,8 @@ const FUNCTION_LINES_MAX: usize = 70;
 const LINE_COLUMNS_MAX: usize = 100;
 
 /// Packages that may hold unsafe code, each block with its SAFETY sentence.
-const UNSAFE_ALLOWED: &[&str] = &["kernels/", "server/memory-pool/"];
+const UNSAFE_ALLOWED: &[&str] =
+    &["exporter/nvml-worker/", "kernels/", "server/memory-pool/", "tests/fake-nvml/"];
 
 fn rust_sources() -> Vec<(PathBuf, String)> {
     files(&["rs"]).into_iter().map(|path| (path.clone(), read(&path))).collect()
@@ -71,7 +72,7 @@ fn function_name(code: &str) -> Option<String> {
 }
 
 #[test]
-fn unsafe_code_lives_in_two_packages_and_says_why_it_is_sound() {
+fn unsafe_code_lives_in_few_packages_and_says_why_it_is_sound() {
     let mut findings = Vec::new();
     for (path, text) in rust_sources() {
         let library = path.ends_with("src/lib.rs") && !path.starts_with("tests");

@@ -1,0 +1,7 @@
+//! The sidecar: health of a node's GPUs, memory, services and links, and how much host cache it can
+//! still take.
+//!
+//! Background collectors fill a snapshot, each with its own deadline; a scrape only hands out the
+//! page that was made from it. This crate links no GPU code of the server and never waits for a
+//! driver, a bus or a file while somebody scrapes.
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! `sightline-exporter`: the command line.
+
+fn main() {}

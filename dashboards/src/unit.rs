@@ -10,6 +10,10 @@ pub const fn grafana_id(unit: Unit) -> &'static str {
         Unit::Bytes => "bytes",
         Unit::Seconds => "s",
         Unit::Timestamp => "dateTimeAsIso",
+        Unit::Celsius => "celsius",
+        Unit::Joules => "joule",
+        Unit::Watts => "watt",
+        Unit::Hertz => "hertz",
         Unit::Ratio => "percentunit",
         Unit::Flag => "none",
         Unit::CountPerSecond => "ops",
@@ -31,6 +35,10 @@ pub const fn axis_min(unit: Unit) -> Option<f64> {
         | Unit::Slots
         | Unit::Bytes
         | Unit::Seconds
+        | Unit::Celsius
+        | Unit::Joules
+        | Unit::Watts
+        | Unit::Hertz
         | Unit::Ratio
         | Unit::Flag
         | Unit::CountPerSecond

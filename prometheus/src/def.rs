@@ -21,13 +21,15 @@ pub enum Source {
     Server,
     /// Any process: the standard `process_*` families, named as everybody names them.
     Process,
+    /// The exporter of a host, whose series have neither role nor model.
+    Node,
 }
 
 impl Source {
     /// Prefix that every name of this source has.
     pub const fn prefix(self) -> &'static str {
         match self {
-            Self::Server => "sightline_",
+            Self::Server | Self::Node => "sightline_",
             Self::Process => "process_",
         }
     }
@@ -75,7 +77,7 @@ pub struct Info {
     pub unit: Unit,
     /// Who exposes it.
     pub source: Source,
-    /// Roles whose process exposes it.
+    /// Roles whose process exposes it; none for a node exporter.
     pub roles: &'static [Role],
     /// What a router exports a series of; engines serve one model.
     pub per: Per,
@@ -108,11 +110,15 @@ impl Info {
     }
 
     /// Labels that its series have beside its own: those of all series, but no model where only a
-    /// router exports it and not by model.
+    /// router exports it and not by model, and those of the target alone where a node exporter does.
     pub fn common_labels(&self) -> &'static [&'static str] {
         let modelless = self.per == Per::Process && self.roles == crate::roles::ROUTER;
         let all = &crate::promql::COMMON;
-        if modelless { &all[..all.len() - 1] } else { all }
+        match self.source {
+            Source::Node => crate::promql::TARGET,
+            Source::Server | Source::Process if modelless => &all[..all.len() - 1],
+            Source::Server | Source::Process => all,
+        }
     }
 
     /// Whether its series are removed when a value leaves.
@@ -260,6 +266,7 @@ label_set!(A 0, B 1, C 2, D 3);
 label_set!(A 0, B 1, C 2, D 3, E 4);
 label_set!(A 0, B 1, C 2, D 3, E 4, F 5);
 label_set!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+label_set!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
 /// Combinations of the closed values that can occur at a role, as text.
 #[doc(hidden)]

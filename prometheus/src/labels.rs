@@ -107,12 +107,14 @@ macro_rules! open {
 }
 
 mod http;
+mod node;
 mod open;
 mod pair;
 mod router;
 mod store;
 
 pub use http::*;
+pub use node::*;
 pub use open::*;
 pub use pair::*;
 pub use router::*;

@@ -30,10 +30,13 @@
 
 pub mod alerts;
 pub mod buckets;
+pub mod dcgm;
 pub mod def;
 #[cfg(feature = "install")]
 pub mod install;
 pub mod labels;
+pub mod node;
+pub mod page;
 pub mod pair;
 pub mod process;
 pub mod promql;
@@ -44,5 +47,5 @@ pub mod slo;
 
 /// Every metric of the catalog.
 pub fn all() -> impl Iterator<Item = &'static def::Info> {
-    [server::ALL, pair::ALL, router::ALL, process::ALL].into_iter().flatten().copied()
+    [server::ALL, pair::ALL, router::ALL, node::ALL, process::ALL].into_iter().flatten().copied()
 }

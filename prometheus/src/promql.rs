@@ -21,7 +21,9 @@ pub use expr::{
     AtRunTime, Expr, Known, Vector, clamp_min, quotient_of, ratio, raw, time, topk, up, vector,
 };
 pub use recorded::{Recorded, observed};
-pub use select::{COMMON, Common, Instant, Matcher, Scope, Selection, Selector, Window, duration};
+pub use select::{
+    COMMON, Common, Instant, Matcher, Scope, Selection, Selector, TARGET, Window, duration,
+};
 
 /// Label values that rules name although nothing records them yet. The rules are the same text for
 /// all deployments.

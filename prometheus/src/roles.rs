@@ -16,6 +16,8 @@
 
 use crate::labels::Role;
 
+/// No role: what a node exporter exports.
+pub const NONE: &[Role] = &[];
 /// Every role.
 pub const ALL: &[Role] = Role::ALL;
 /// Those that have a model in memory.

@@ -73,7 +73,11 @@ pub fn reference() -> String {
         let labels = if labels.is_empty() { "-".to_owned() } else { labels.join(", ") };
         let kind = info.kind.as_str();
         let roles: Vec<&str> = info.roles.iter().map(|role| role.as_str()).collect();
-        let roles = if info.roles == Role::ALL { "all".to_owned() } else { roles.join(", ") };
+        let roles = match info.roles {
+            [] => "node exporter".to_owned(),
+            all if all == Role::ALL => "all".to_owned(),
+            _ => roles.join(", "),
+        };
         write!(page, "\n| `{}` | {kind} | {labels} | {roles} | {} |", info.name, info.help)
             .expect("writing to a string cannot fail");
     }

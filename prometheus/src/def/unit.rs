@@ -39,7 +39,15 @@ pub enum Unit {
     Seconds,
     /// A moment: Unix seconds.
     Timestamp,
-    /// Share, 0 to 1.
+    /// Degrees.
+    Celsius,
+    /// Energy.
+    Joules,
+    /// Energy by the second.
+    Watts,
+    /// Turns of a clock by the second.
+    Hertz,
+    /// Share, 0 to 1; or a multiple.
     Ratio,
     /// 0 or 1: constants that carry labels, and one-hot states.
     Flag,
@@ -64,8 +72,12 @@ impl Unit {
             Self::Slots => Self::SlotsPerSecond,
             Self::Bytes => Self::BytesPerSecond,
             Self::Seconds => Self::Ratio,
+            Self::Joules => Self::Watts,
             Self::Count
             | Self::Timestamp
+            | Self::Celsius
+            | Self::Watts
+            | Self::Hertz
             | Self::Ratio
             | Self::Flag
             | Self::CountPerSecond
@@ -82,6 +94,12 @@ impl Unit {
         if contains(bytes, b"_timestamp_seconds") || contains(bytes, b"_start_time_seconds") {
             return Self::Timestamp;
         }
+        if contains(bytes, b"_bytes_per_second") {
+            return Self::BytesPerSecond;
+        }
+        if contains(bytes, b"_bytes_per_") {
+            return Self::Bytes;
+        }
         let mut end = bytes.len();
         while end > 0 {
             let mut start = end;
@@ -96,6 +114,10 @@ impl Unit {
                 b"tokens" => return Self::Tokens,
                 b"requests" => return Self::Requests,
                 b"slots" => return Self::Slots,
+                b"celsius" => return Self::Celsius,
+                b"joules" => return Self::Joules,
+                b"watts" => return Self::Watts,
+                b"hertz" => return Self::Hertz,
                 b"ratio" => return Self::Ratio,
                 b"info" | b"state" => return Self::Flag,
                 _ => end = start.saturating_sub(1),

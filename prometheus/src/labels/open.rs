@@ -7,8 +7,8 @@ open! {
     Cluster: "cluster", 16, "clusters of one Prometheus";
     /// Host; set by the scrape configuration.
     Node: "node", 256, "hosts of one Prometheus";
-    /// Scrape job, one for each role; set by the scrape configuration.
-    Job: "job", 8, "one for each role";
+    /// Scrape job, one for each role and one for node exporters; set by the scrape configuration.
+    Job: "job", 8, "one for each role and one for node exporters";
     /// Address of the scrape target; set by the scrape configuration.
     Instance: "instance", 1024, "targets of one Prometheus";
     /// Model served; a constant label.
@@ -45,8 +45,8 @@ open! {
     TpRank: "tp_rank", 64, "ranks of one process";
     /// Host to device ratio of a candidate size of the host tier; 0 is the device alone.
     HostRatio: "ratio", 16, "the candidates and the ratio in force";
-    /// NUMA node, as the kernel numbers them.
-    NumaNode: "numa_node", 16, "nodes of one host, or any";
+    /// NUMA node, as the kernel numbers them; `none` for a device that firmware puts on none.
+    NumaNode: "numa_node", 17, "nodes of one host, and any or none";
     /// Pool whose indices this one borrows, or `none`.
     DerivedFrom: "derived_from", 1, "constant of the pool";
     /// Operation of the model that a kernel computes.

@@ -11,6 +11,9 @@ use crate::labels::{Cluster, Instance, Job, ModelName, Node as NodeName, Role};
 /// Labels that every series has beside its own: target labels and constant labels.
 pub const COMMON: [&str; 6] = ["cluster", "node", "job", "instance", "engine_role", "model_name"];
 
+/// Labels of one scrape target; the series of a node exporter have no more in common.
+pub const TARGET: &[&str] = COMMON.split_at(4).0;
+
 /// Place of a label that every series has; only the compiler names it.
 #[derive(Debug)]
 pub struct Common;

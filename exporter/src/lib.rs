@@ -5,3 +5,9 @@
 //! page that was made from it. This crate links no GPU code of the server and never waits for a
 //! driver, a bus or a file while somebody scrapes.
 #![forbid(unsafe_code)]
+
+pub mod config;
+pub mod facts;
+pub mod maintenance;
+pub mod slot;
+pub mod units;

@@ -1,0 +1,6 @@
+//! The real binary against nodes, cards, buses and servers that are not at hand.
+//!
+//! One module for each area; `harness` starts the program and reads its pages.
+
+mod harness;
+mod http;

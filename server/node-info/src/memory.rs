@@ -1,6 +1,6 @@
 //! `/proc/meminfo` and the memory limit of the control group.
 
-use crate::{FactError, Root};
+use crate::{FactError, Root, read};
 
 /// Memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,14 +28,14 @@ impl Memory {
 }
 
 pub(crate) fn read(root: &Root) -> Result<Memory, FactError> {
-    let text = root.read("proc/meminfo")?;
+    let path = root.proc("meminfo");
+    let text = read::text(&path)?;
     let field = |field: &'static str| {
-        meminfo(&text, field)
-            .ok_or_else(|| FactError::Field { path: root.path("proc/meminfo"), field })
+        meminfo(&text, field).ok_or_else(|| FactError::Field { path: path.clone(), field })
     };
-    let group_limit = root.cgroup_file("memory.max").and_then(|text| text.trim().parse().ok());
-    let used = root.cgroup_file("memory.current").and_then(|text| text.trim().parse().ok());
-    let cache = root.cgroup_file("memory.stat").map_or(0, |text| reclaimable(&text));
+    let group_limit = root.own_group_file("memory.max").and_then(|text| text.trim().parse().ok());
+    let used = root.own_group_file("memory.current").and_then(|text| text.trim().parse().ok());
+    let cache = root.own_group_file("memory.stat").map_or(0, |text| reclaimable(&text));
     Ok(Memory {
         total: field("MemTotal")?,
         available: field("MemAvailable")?,
@@ -45,8 +45,13 @@ pub(crate) fn read(root: &Root) -> Result<Memory, FactError> {
 }
 
 /// `MemAvailable:   24576 kB` as bytes.
-pub(crate) fn meminfo(text: &str, field: &str) -> Option<u64> {
+fn meminfo(text: &str, field: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    kib(value)
+}
+
+/// `  24576 kB` as bytes.
+pub(crate) fn kib(value: &str) -> Option<u64> {
     let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -57,5 +62,5 @@ fn reclaimable(stat: &str) -> u64 {
         .filter_map(|line| line.split_once(' '))
         .filter(|(key, _)| matches!(*key, "inactive_file" | "active_file"))
         .filter_map(|(_, value)| value.parse::<u64>().ok())
-        .sum()
+        .fold(0, u64::saturating_add)
 }

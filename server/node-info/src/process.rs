@@ -2,12 +2,10 @@
 
 use std::fs;
 
-use crate::{FactError, Root};
+use crate::{FactError, Root, read as file};
 
 /// Clock ticks per second in `/proc/*/stat`: a constant of the kernel's interface (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
-/// The page size that `statm` and the resident field count in, on every target of this project.
-const PAGE_BYTES: u64 = 4096;
 
 /// Numbers of one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,8 +27,9 @@ pub struct Process {
 }
 
 pub(crate) fn read(root: &Root) -> Result<Process, FactError> {
-    let stat = root.read("proc/self/stat")?;
-    let missing = |field| FactError::Field { path: root.path("proc/self/stat"), field };
+    let path = root.proc("self/stat");
+    let stat = file::text(&path)?;
+    let missing = |field| FactError::Field { path: path.clone(), field };
     // The command name may hold spaces and brackets: fields are counted after the last bracket.
     let rest = stat.rsplit_once(')').map(|(_, rest)| rest).ok_or_else(|| missing("comm"))?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -38,16 +37,16 @@ pub(crate) fn read(root: &Root) -> Result<Process, FactError> {
         fields.get(index).and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| missing(name))
     };
     // Positions as in proc(5), counted from the state, which is field 3 there.
-    let ticks = number(11, "utime")? + number(12, "stime")?;
-    let boot = root.read("proc/stat").ok().and_then(|text| boot_time(&text)).unwrap_or(0);
+    let ticks = number(11, "utime")?.saturating_add(number(12, "stime")?);
+    let boot = file::text(&root.proc("stat")).ok().and_then(|text| boot_time(&text)).unwrap_or(0);
     Ok(Process {
         cpu_seconds: ticks as f64 / TICKS_PER_SECOND,
         start_seconds: boot as f64 + number(19, "starttime")? as f64 / TICKS_PER_SECOND,
         virtual_bytes: number(20, "vsize")?,
-        resident_bytes: number(21, "rss")? * PAGE_BYTES,
+        resident_bytes: number(21, "rss")?.saturating_mul(root.page_bytes()),
         threads: number(17, "num_threads")?,
-        open_files: fs::read_dir(root.path("proc/self/fd")).map_or(0, |dir| dir.count() as u64),
-        max_files: root.read("proc/self/limits").map_or(0, |text| max_files(&text)),
+        open_files: fs::read_dir(root.proc("self/fd")).map_or(0, |dir| dir.count() as u64),
+        max_files: file::text(&root.proc("self/limits")).map_or(0, |text| max_files(&text)),
     })
 }
 

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use metric_catalog::node::{XIDS_CRITICAL, XIDS_NOTED};
+
 pub use service::{LogSource, Service, Url};
 
 use crate::slot::CollectorName;
@@ -134,8 +136,6 @@ pub struct Xids {
 pub enum Timer {
     /// A collector.
     Collector(CollectorName),
-    /// What changes slowly on a card: ECC, rows, links.
-    GpuSlow,
     /// What hardly ever changes on a card: names, limits.
     GpuStatic,
     /// Composing the page and the verdict.
@@ -145,7 +145,7 @@ pub enum Timer {
 impl Timer {
     /// Every one, in the order of the help.
     pub fn all() -> impl Iterator<Item = Self> {
-        let parts = [Self::GpuSlow, Self::GpuStatic, Self::Page];
+        let parts = [Self::GpuStatic, Self::Page];
         CollectorName::ALL.iter().copied().map(Self::Collector).chain(parts)
     }
 
@@ -154,8 +154,7 @@ impl Timer {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Collector(name) => name.as_str(),
-            Self::GpuSlow => "gpu-slow",
-            Self::GpuStatic => "gpu-static",
+            Self::GpuStatic => "gpu_static",
             Self::Page => "page",
         }
     }
@@ -168,10 +167,14 @@ impl Timer {
             Self::Collector(Name::Gpu | Name::Kmsg) | Self::Page => 1,
             Self::Collector(Name::Numa | Name::Pressure) => 2,
             Self::Collector(
-                Name::Rdma | Name::Systemd | Name::Probe | Name::Cgroup | Name::HostCache,
-            )
-            | Self::Collector(Name::Maintenance) => 5,
-            Self::Collector(Name::Pci) | Self::GpuSlow => 10,
+                Name::Rdma
+                | Name::Systemd
+                | Name::Probe
+                | Name::Cgroup
+                | Name::Hostcache
+                | Name::Maintenance,
+            ) => 5,
+            Self::Collector(Name::Pci | Name::GpuSlow) => 10,
             Self::GpuStatic => 60,
         })
     }
@@ -251,8 +254,8 @@ impl Default for Config {
             reserve: None,
             gpu_reserve: 1 << 30,
             xids: Xids {
-                critical: BTreeSet::from([48, 62, 64, 74, 79, 95, 119, 120]),
-                warn: BTreeSet::from([13, 31, 43, 45, 63, 92, 94]),
+                critical: XIDS_CRITICAL.map(u32::from).into(),
+                warn: XIDS_NOTED.map(u32::from).into(),
                 window: Duration::from_secs(600),
             },
             intervals: Intervals::default(),

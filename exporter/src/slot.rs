@@ -10,6 +10,7 @@ use std::ops::Add;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+pub use metric_catalog::labels::{Collector as CollectorName, CollectorError as ErrorKind};
 pub use run::{Stop, run_async, run_blocking};
 
 /// Intervals after which the last good facts are too old to be shown.
@@ -44,85 +45,6 @@ impl Add<Duration> for Now {
 
     fn add(self, time: Duration) -> Self {
         Self { mono: self.mono + time, wall: self.wall + time }
-    }
-}
-
-macro_rules! names {
-    ($(#[$doc:meta])+ $name:ident { $($(#[$value_doc:meta])+ $value:ident = $text:literal),+ $(,)? }) => {
-        $(#[$doc])+
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name {
-            $($(#[$value_doc])+ $value),+
-        }
-
-        impl $name {
-            /// Every value, in declaration order.
-            pub const ALL: &'static [Self] = &[$(Self::$value),+];
-
-            /// The name, as in configuration, logs and labels.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$value => $text),+
-                }
-            }
-
-            /// Position in `ALL`.
-            #[must_use]
-            pub const fn index(self) -> usize {
-                self as usize
-            }
-        }
-    };
-}
-
-names! {
-    /// Every collector there is.
-    CollectorName {
-        /// Cards, through the worker process.
-        Gpu = "gpu",
-        /// Cards and their links as the PCI bus shows them.
-        Pci = "pci",
-        /// Xid messages of the kernel log.
-        Kmsg = "kmsg",
-        /// Memory of NUMA nodes.
-        Numa = "numa",
-        /// Pressure stall information.
-        Pressure = "pressure",
-        /// RDMA ports.
-        Rdma = "rdma",
-        /// Units, over D-Bus.
-        Systemd = "systemd",
-        /// Health URLs of services.
-        Probe = "probe",
-        /// Control groups and processes of services.
-        Cgroup = "cgroup",
-        /// Planned and allocated host cache of services.
-        HostCache = "hostcache",
-        /// Planned work on this node.
-        Maintenance = "maintenance",
-    }
-}
-
-names! {
-    /// Why a collection failed, as a closed name.
-    ErrorKind {
-        /// A file, library, bus or unit is not there.
-        Missing = "missing",
-        /// The system refuses.
-        Permission = "permission",
-        /// What was read is not what is documented.
-        Malformed = "malformed",
-        /// It took too long.
-        Timeout = "timeout",
-        /// It was there and is no longer: a card, a connection.
-        Gone = "gone",
-        /// The other side answered, but not what was asked.
-        Protocol = "protocol",
-        /// The process or thread that collects has ended unexpectedly.
-        Crashed = "crashed",
-        /// A defect of this program.
-        Internal = "internal",
     }
 }
 

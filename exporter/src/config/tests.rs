@@ -82,7 +82,7 @@ fn intervals_are_by_name_with_bounds() {
         let default = timer.default_interval();
         assert!(default >= Intervals::SHORTEST && default <= Intervals::LONGEST);
     }
-    assert!(Intervals::parse("gpus=1s").expect_err("unknown").contains("there are gpu, pci"));
+    assert!(Intervals::parse("gpus=1s").expect_err("unknown").contains("there are gpu, gpu_slow"));
     assert!(Intervals::parse("gpu").expect_err("no time").contains("gpu=1s"));
     assert!(Intervals::parse("gpu=1").expect_err("no unit").contains("1s"));
     assert!(Intervals::parse("gpu=1ms").expect_err("short").contains("10ms"));

@@ -4,10 +4,7 @@ use std::path::{Component, Path};
 
 use crate::numa::strict_list;
 use crate::read::{self, Bad};
-use crate::{FactError, FactKind, Problem, Root};
-
-/// Processes of a group that are told.
-const PROCESSES: usize = 1 << 14;
+use crate::{FactError, Problem, Root};
 
 /// Which control groups a node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +45,8 @@ pub struct Cgroup {
     pub nodes: Option<Vec<CgroupNode>>,
     /// `cpuset.mems.effective`: the nodes it may use, ascending.
     pub mems: Option<Vec<u32>>,
-    /// `cgroup.procs`: processes in the group itself, ascending; 16,384 at most.
+    /// `cgroup.procs`: processes in the group itself, ascending. A megabyte of them is read at
+    /// most; a group with more is a problem.
     pub processes: Option<Vec<u32>>,
     /// What could not be read.
     pub problems: Vec<Problem>,
@@ -135,7 +133,7 @@ pub(crate) fn read(root: &Root, path: &Path) -> Result<Cgroup, FactError> {
         mems: file(&folder, "cpuset.mems.effective", problems_of, |text| {
             strict_list(text).ok_or_else(|| Bad::new("list of nodes", text.trim()))
         }),
-        processes: file(&folder, "cgroup.procs", problems_of, processes),
+        processes: pids(&folder, problems_of),
         problems: Vec::new(),
     };
     group.problems = problems;
@@ -149,16 +147,26 @@ fn file<T>(
     problems: &mut Vec<Problem>,
     parse: impl FnOnce(&str) -> Result<T, Bad>,
 ) -> Option<T> {
-    match read::optional_with(&folder.join(name), parse) {
-        Ok(value) => value,
-        Err(error) => {
-            // A group may go while it is read: then all that is left of it is absent.
-            if error.kind() != FactKind::Missing {
-                problems.push(error.into());
-            }
-            None
-        }
-    }
+    // A group may go while it is read: then all that is left of it is absent.
+    read::optional_with(&folder.join(name), parse).unwrap_or_else(|error| {
+        problems.push(error.into());
+        None
+    })
+}
+
+/// The processes of a group: the one file that may be empty.
+fn pids(folder: &Path, problems: &mut Vec<Problem>) -> Option<Vec<u32>> {
+    let path = folder.join("cgroup.procs");
+    let parse = |text: String| match text.as_str() {
+        "" => Ok(Vec::new()),
+        text => read::whole(text).and_then(processes),
+    };
+    let pids = read::optional(&path)
+        .and_then(|text| text.map(parse).transpose().map_err(|bad| bad.at(&path)));
+    pids.unwrap_or_else(|error| {
+        problems.push(error.into());
+        None
+    })
 }
 
 /// `max`, or a number.
@@ -218,16 +226,15 @@ pub(crate) fn numa_stat(text: &str) -> Result<Vec<CgroupNode>, Bad> {
 /// `N0=1000`.
 fn share(word: &str) -> Option<(u32, u64)> {
     let (node, bytes) = word.strip_prefix('N')?.split_once('=')?;
-    Some((node.parse().ok()?, bytes.parse().ok()?))
+    Some((read::digits(node)?, read::digits(bytes)?))
 }
 
-/// A number a line.
+/// A number a line; nothing where no process is left.
 pub(crate) fn processes(text: &str) -> Result<Vec<u32>, Bad> {
-    let pids = text.lines().take(PROCESSES);
-    let pids: Result<Vec<u32>, Bad> = pids
-        .map(|line| line.trim().parse().map_err(|_| Bad::new("number of a process", line)))
-        .collect();
-    let mut pids = pids?;
+    let bad = |line| Bad::new("number of a process", line);
+    let pids = text.lines().map(|line| read::digits(line).ok_or_else(|| bad(line)));
+    let mut pids: Vec<u32> = pids.collect::<Result<_, _>>()?;
     pids.sort_unstable();
+    pids.dedup();
     Ok(pids)
 }

@@ -52,8 +52,8 @@ fn meminfo(text: &str, field: &str) -> Option<u64> {
 
 /// `  24576 kB` as bytes.
 pub(crate) fn kib(value: &str) -> Option<u64> {
-    let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
+    let kib = value.trim().strip_suffix("kB")?.trim();
+    read::digits::<u64>(kib)?.checked_mul(1024)
 }
 
 /// Page cache that the kernel drops before it kills: the file LRU lists.

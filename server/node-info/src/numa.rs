@@ -115,8 +115,9 @@ pub(crate) fn read(root: &Root) -> Result<Option<Found<Node>>, FactError> {
     let folder = root.sys(NODES);
     let Some(names) = read::names(&folder)? else { return Ok(None) };
     let mut ids: Vec<u32> =
-        names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
+        names.iter().filter_map(|name| read::digits(name.strip_prefix("node")?)).collect();
     ids.sort_unstable();
+    ids.dedup();
     let mut found = Found::default();
     // The columns of `distance` are the nodes on line, ascending; so are the folders.
     for &id in &ids {
@@ -155,8 +156,7 @@ fn file<T>(
     problems: &mut Vec<Problem>,
     parse: impl FnOnce(&str) -> Result<T, Bad>,
 ) -> Option<T> {
-    let parsed = read::text(path).and_then(|text| parse(&text).map_err(|bad| bad.at(path)));
-    parsed.map_err(|error| problems.push(error.into())).ok()
+    read::required_with(path, parse).map_err(|error| problems.push(error.into())).ok()
 }
 
 /// `0-3,8-11`, or nothing.
@@ -166,8 +166,8 @@ fn cpus(text: &str) -> Result<Vec<u32>, Bad> {
 
 /// `10 21`: one number for each of `ids`.
 pub(crate) fn distances(text: &str, ids: &[u32]) -> Result<Vec<Distance>, Bad> {
-    let numbers: Result<Vec<u32>, _> = text.split_whitespace().map(str::parse).collect();
-    let numbers = numbers.map_err(|_| Bad::new("distances", text.trim()))?;
+    let numbers: Option<Vec<u32>> = text.split_whitespace().map(read::digits).collect();
+    let numbers = numbers.ok_or_else(|| Bad::new("distances", text.trim()))?;
     if numbers.len() != ids.len() {
         return Err(Bad::new("one distance for each node", text.trim()));
     }
@@ -194,15 +194,15 @@ pub(crate) fn allocations(text: &str) -> Result<Allocations, Bad> {
 /// A folder for each size, `hugepages-2048kB`.
 fn huge_pages(folder: &Path) -> Result<Vec<HugePages>, FactError> {
     let size = |name: &str| {
-        let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?;
-        kib.checked_mul(1024)
+        let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+        read::digits::<u64>(kib)?.checked_mul(1024)
     };
     let mut pools = Vec::new();
     for name in read::names(folder)?.unwrap_or_default() {
         let Some(page_bytes) = size(&name) else { continue };
         let count = |file: &'static str| {
             let path = folder.join(&name).join(file);
-            read::number(&read::text(&path)?, file).map_err(|bad| bad.at(&path))
+            read::required_with(&path, |text| read::number(text, file))
         };
         pools.push(HugePages {
             page_bytes,
@@ -252,7 +252,7 @@ pub(crate) fn strict_list(text: &str) -> Option<Vec<u32>> {
 /// `0-3` or `8`.
 fn range(text: &str) -> Option<(u32, u32)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+    Some((read::digits(first.trim())?, read::digits(last.trim())?))
 }
 
 /// The numbers of all ranges, each once, however often a file repeats them.

@@ -75,10 +75,8 @@ pub(crate) fn read(root: &Root, vendor: u16) -> Result<Option<Found<Card>>, Fact
 
 /// Whether the device is of `vendor` and of a class that shows or computes.
 fn shows(device: &Path, vendor: u16) -> Result<bool, FactError> {
-    let hexadecimal = |name: &'static str| {
-        let path = device.join(name);
-        hex(&read::text(&path)?, name).map_err(|bad| bad.at(&path))
-    };
+    let hexadecimal =
+        |name: &'static str| read::required_with(&device.join(name), |text| hex(text, name));
     Ok(hexadecimal("vendor")? == u32::from(vendor) && hexadecimal("class")? >> 16 == DISPLAY)
 }
 
@@ -111,17 +109,17 @@ fn card(device: &Path, name: String) -> Result<Card, FactError> {
 /// `0x10de`.
 pub(crate) fn hex(text: &str, field: &'static str) -> Result<u32, Bad> {
     let text = text.trim();
-    let digits = text.strip_prefix("0x").ok_or_else(|| Bad::new(field, text))?;
-    u32::from_str_radix(digits, 16).map_err(|_| Bad::new(field, text))
+    let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
+    let number = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    number.ok_or_else(|| Bad::new(field, text))
 }
 
 /// `0`, or `-1` where nobody knows.
 pub(crate) fn node(text: &str) -> Result<Option<u32>, Bad> {
     let text = text.trim();
-    let node: i64 = text.parse().map_err(|_| Bad::new("numa_node", text))?;
-    match node {
-        -1 => Ok(None),
-        node => u32::try_from(node).map(Some).map_err(|_| Bad::new("numa_node", text)),
+    match text {
+        "-1" => Ok(None),
+        node => read::digits(node).map(Some).ok_or_else(|| Bad::new("numa_node", text)),
     }
 }
 

@@ -82,8 +82,9 @@ pub(crate) fn read(root: &Root) -> Result<Option<Found<Port>>, FactError> {
                 continue;
             }
         };
-        let mut ports: Vec<u32> = ports.iter().filter_map(|name| name.parse().ok()).collect();
+        let mut ports: Vec<u32> = ports.iter().filter_map(|name| read::digits(name)).collect();
         ports.sort_unstable();
+        ports.dedup();
         for number in ports {
             found.push(port(&path, &device, number));
         }
@@ -93,26 +94,20 @@ pub(crate) fn read(root: &Root) -> Result<Option<Found<Port>>, FactError> {
 
 fn port(device: &Path, name: &str, number: u32) -> Result<Port, FactError> {
     let folder = device.join("ports").join(number.to_string());
-    let required = |file: &str| {
-        let path = folder.join(file);
-        read::text(&path).map(|text| (path, text))
-    };
-    let (state_path, state_text) = required("state")?;
-    let (rate_path, rate_text) = required("rate")?;
-    let counter = |file: &'static str| counter(&folder.join("counters").join(file), file);
-    let hardware = |file: &'static str| counter_of(&folder, file);
+    let standard = |file: &'static str| counter(&folder.join("counters").join(file), file);
+    let hardware = |file: &'static str| counter(&folder.join("hw_counters").join(file), file);
     let bytes = |words: Option<u64>| words.map(|words| words.saturating_mul(WORD));
     Ok(Port {
         device: name.to_owned(),
         port: number,
         numa_node: read::optional_with(&device.join("device/numa_node"), pci::node)?.flatten(),
-        state: state(&state_text).map_err(|bad| bad.at(&state_path))?,
-        rate: rate(&rate_text).map_err(|bad| bad.at(&rate_path))?,
-        transmitted: bytes(counter("port_xmit_data")?),
-        received: bytes(counter("port_rcv_data")?),
+        state: read::required_with(&folder.join("state"), state)?,
+        rate: read::required_with(&folder.join("rate"), rate)?,
+        transmitted: bytes(standard("port_xmit_data")?),
+        received: bytes(standard("port_rcv_data")?),
         errors: PortErrors {
-            symbol_error: counter("symbol_error")?,
-            link_downed: counter("link_downed")?,
+            symbol_error: standard("symbol_error")?,
+            link_downed: standard("link_downed")?,
             out_of_sequence: hardware("out_of_sequence")?,
             packet_seq_err: hardware("packet_seq_err")?,
             local_ack_timeout: hardware("local_ack_timeout_err")?,
@@ -121,10 +116,6 @@ fn port(device: &Path, name: &str, number: u32) -> Result<Port, FactError> {
             cnp_handled: hardware("rp_cnp_handled")?,
         },
     })
-}
-
-fn counter_of(folder: &Path, file: &'static str) -> Result<Option<u64>, FactError> {
-    counter(&folder.join("hw_counters").join(file), file)
 }
 
 fn counter(path: &Path, field: &'static str) -> Result<Option<u64>, FactError> {

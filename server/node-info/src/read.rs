@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// What any file but `zoneinfo` may hold at most. `/proc/stat` of a large machine has 100 kB.
 const TEXT_BYTES: u64 = 1 << 20;
@@ -245,10 +246,30 @@ pub(crate) fn optional(path: &Path) -> Result<Option<String>, FactError> {
     }
 }
 
+/// A number in digits, without sign or anything else.
+pub(crate) fn digits<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
 /// A file that holds one number.
 pub(crate) fn number(text: &str, field: &'static str) -> Result<u64, Bad> {
     let text = text.trim();
-    text.parse().map_err(|_| Bad::new(field, text))
+    digits(text).ok_or_else(|| Bad::new(field, text))
+}
+
+/// The kernel ends every file with the end of a line: what does not was cut.
+pub(crate) fn whole(text: &str) -> Result<&str, Bad> {
+    let cut = || Bad::new("end", text.lines().next_back().unwrap_or_default());
+    text.ends_with('\n').then_some(text).ok_or_else(cut)
+}
+
+/// Parses a file that must be there.
+pub(crate) fn required_with<T>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, Bad>,
+) -> Result<T, FactError> {
+    let text = text(path)?;
+    whole(&text).and_then(parse).map_err(|bad| bad.at(path))
 }
 
 /// Parses a file that may be absent.
@@ -256,7 +277,7 @@ pub(crate) fn optional_with<T>(
     path: &Path,
     parse: impl FnOnce(&str) -> Result<T, Bad>,
 ) -> Result<Option<T>, FactError> {
-    let parse = |text: String| parse(&text).map_err(|bad| bad.at(path));
+    let parse = |text: String| whole(&text).and_then(parse).map_err(|bad| bad.at(path));
     optional(path)?.map(parse).transpose()
 }
 

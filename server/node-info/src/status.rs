@@ -22,7 +22,7 @@ pub struct ProcessStatus {
 
 pub(crate) fn read(root: &Root, pid: u32) -> Result<ProcessStatus, FactError> {
     let path = root.proc(pid.to_string()).join("status");
-    parse(&read::text(&path)?).map_err(|bad| bad.at(&path))
+    read::required_with(&path, parse)
 }
 
 /// `VmLck:         0 kB`, a field a line.

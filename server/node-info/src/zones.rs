@@ -27,7 +27,8 @@ pub struct Watermarks {
 pub(crate) fn read(root: &Root) -> Result<Vec<Watermarks>, FactError> {
     let path = root.proc("zoneinfo");
     let text = read::text_within(&path, ZONEINFO_BYTES)?;
-    parse(&text, root.page_bytes()).map_err(|bad| bad.at(&path))
+    let parse = |text: &str| parse(text, root.page_bytes());
+    read::whole(&text).and_then(parse).map_err(|bad| bad.at(&path))
 }
 
 /// `Node 0, zone   Normal` begins a zone; its watermarks follow, in pages, a line each.
@@ -37,7 +38,7 @@ pub(crate) fn parse(text: &str, page_bytes: u64) -> Result<Vec<Watermarks>, Bad>
     for line in text.lines() {
         if let Some(header) = line.strip_prefix("Node ") {
             finish(&mut nodes, zone.take(), page_bytes)?;
-            let node = header.split_once(", zone").and_then(|(node, _)| node.parse().ok());
+            let node = header.split_once(", zone").and_then(|(node, _)| read::digits(node));
             zone = Some(Zone::new(node.ok_or_else(|| Bad::new("zone", line))?));
         } else if let Some(zone) = &mut zone {
             zone.line(line)?;

@@ -230,6 +230,9 @@ impl Config {
     #[must_use]
     pub fn root(&self) -> node_info::Root {
         node_info::Root::at(&self.paths.rootfs)
+            .with_procfs(&self.paths.procfs)
+            .with_sysfs(&self.paths.sysfs)
+            .with_cgroupfs(&self.paths.cgroupfs)
     }
 }
 

@@ -97,13 +97,24 @@ impl CollectError {
 
 impl From<node_info::FactError> for CollectError {
     fn from(error: node_info::FactError) -> Self {
-        match &error {
-            node_info::FactError::Read { path, source } => {
-                Self::io(&path.display().to_string(), source)
-            }
-            node_info::FactError::Field { .. } => {
-                Self::new(ErrorKind::Malformed, error.to_string())
-            }
+        match ErrorKind::of(error.kind()) {
+            Some(kind) => Self::new(kind, error.to_string()),
+            None => Self::unsupported(error.to_string()),
+        }
+    }
+}
+
+impl ErrorKind {
+    /// What a failure to read a fact counts as; `None` where this node has no such thing.
+    #[must_use]
+    pub const fn of(kind: node_info::FactKind) -> Option<Self> {
+        use node_info::FactKind;
+        match kind {
+            FactKind::Missing => Some(Self::Missing),
+            FactKind::Permission => Some(Self::Permission),
+            FactKind::Malformed => Some(Self::Malformed),
+            FactKind::Failed => Some(Self::Gone),
+            FactKind::Unsupported => None,
         }
     }
 }

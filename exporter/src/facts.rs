@@ -4,7 +4,11 @@
 //! composed from facts (the page, the verdict, the joins) is handed a [`Facts`] and reads no slot.
 
 use crate::config::Config;
+use crate::hostcache::CacheFacts;
 use crate::maintenance::Maintenance;
+use crate::service::group::GroupFacts;
+use crate::service::probe::ProbeFacts;
+use crate::service::unit::UnitFacts;
 use crate::slot::{CollectorName, Now, Slot, Status, View};
 
 macro_rules! slots {
@@ -56,6 +60,14 @@ macro_rules! slots {
 }
 
 slots! {
+    /// Units of services.
+    systemd: UnitFacts = Systemd;
+    /// Health URLs of services.
+    probe: ProbeFacts = Probe;
+    /// Memory of services.
+    cgroup: GroupFacts = Cgroup;
+    /// Host caches of services.
+    hostcache: CacheFacts = Hostcache;
     /// Planned work on this node.
     maintenance: Maintenance = Maintenance;
 }

@@ -8,6 +8,8 @@
 
 pub mod config;
 pub mod facts;
+pub mod hostcache;
 pub mod maintenance;
+pub mod service;
 pub mod slot;
 pub mod units;

@@ -97,25 +97,22 @@ impl CollectError {
 
 impl From<node_info::FactError> for CollectError {
     fn from(error: node_info::FactError) -> Self {
-        match ErrorKind::of(error.kind()) {
+        match kind_of(error.kind()) {
             Some(kind) => Self::new(kind, error.to_string()),
             None => Self::unsupported(error.to_string()),
         }
     }
 }
 
-impl ErrorKind {
-    /// What a failure to read a fact counts as; `None` where this node has no such thing.
-    #[must_use]
-    pub const fn of(kind: node_info::FactKind) -> Option<Self> {
-        use node_info::FactKind;
-        match kind {
-            FactKind::Missing => Some(Self::Missing),
-            FactKind::Permission => Some(Self::Permission),
-            FactKind::Malformed => Some(Self::Malformed),
-            FactKind::Failed => Some(Self::Gone),
-            FactKind::Unsupported => None,
-        }
+/// What a failure to read a fact counts as; `None` where this node has no such thing.
+const fn kind_of(kind: node_info::FactKind) -> Option<ErrorKind> {
+    use node_info::FactKind;
+    match kind {
+        FactKind::Missing => Some(ErrorKind::Missing),
+        FactKind::Permission => Some(ErrorKind::Permission),
+        FactKind::Malformed => Some(ErrorKind::Malformed),
+        FactKind::Failed => Some(ErrorKind::Gone),
+        FactKind::Unsupported => None,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::units;
 const START_UP: Duration = Duration::from_secs(600);
 
 /// Something that runs on this node. Every part but the name is optional.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Service {
     /// Value of the label `service`.
     pub name: String,
@@ -32,6 +32,8 @@ pub struct Service {
     pub plan: Option<PathBuf>,
     /// Bytes of host cache that the operator wants.
     pub target: Option<u64>,
+    /// Host pages as a multiple of device pages, where neither its page nor its log says so.
+    pub ratio: Option<f64>,
     /// NUMA node that its host cache is meant for.
     pub numa_node: Option<u32>,
     /// How long a start may take before a failing probe counts.
@@ -103,8 +105,8 @@ impl FromStr for Url {
 }
 
 /// The keys of a service, in the order of the help.
-const KEYS: [&str; 9] =
-    ["unit", "cgroup", "url", "metrics", "log", "plan", "target", "node", "start-up"];
+const KEYS: [&str; 10] =
+    ["unit", "cgroup", "url", "metrics", "log", "plan", "target", "ratio", "node", "start-up"];
 
 impl FromStr for Service {
     type Err = String;
@@ -154,6 +156,7 @@ impl Service {
             log: None,
             plan: None,
             target: None,
+            ratio: None,
             numa_node: None,
             start_up: START_UP,
         })
@@ -168,6 +171,11 @@ impl Service {
             "log" => self.log = Some(log(value)?),
             "plan" => self.plan = Some(absolute(value)?),
             "target" => self.target = Some(units::bytes(value)?),
+            "ratio" => {
+                let ratio =
+                    value.parse().ok().filter(|ratio: &f64| ratio.is_finite() && *ratio > 0.0);
+                self.ratio = Some(ratio.ok_or("a ratio is a number above 0, for example 2.0")?);
+            }
             "node" => {
                 let node = value.parse().map_err(|_| "a NUMA node is a number, for example 0")?;
                 self.numa_node = Some(node);

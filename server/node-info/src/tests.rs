@@ -195,3 +195,9 @@ fn locked_memory_has_a_limit_or_none() {
     assert_eq!(lockable(&line("unlimited")), None);
     assert_eq!(lockable("nothing"), None);
 }
+
+mod bounds;
+mod devices;
+mod fuzz;
+mod groups;
+mod nodes;

@@ -6,6 +6,7 @@
 use crate::config::Config;
 use crate::hostcache::CacheFacts;
 use crate::maintenance::Maintenance;
+use crate::node::{NumaFacts, PressureFacts, RdmaFacts};
 use crate::service::group::GroupFacts;
 use crate::service::probe::ProbeFacts;
 use crate::service::unit::UnitFacts;
@@ -68,6 +69,12 @@ slots! {
     cgroup: GroupFacts = Cgroup;
     /// Host caches of services.
     hostcache: CacheFacts = Hostcache;
+    /// Memory of NUMA nodes.
+    numa: NumaFacts = Numa;
+    /// Pressure stall information.
+    pressure: PressureFacts = Pressure;
+    /// RDMA ports.
+    rdma: RdmaFacts = Rdma;
     /// Planned work on this node.
     maintenance: Maintenance = Maintenance;
 }

@@ -10,6 +10,7 @@ pub mod config;
 pub mod facts;
 pub mod hostcache;
 pub mod maintenance;
+pub mod node;
 pub mod service;
 pub mod slot;
 pub mod units;

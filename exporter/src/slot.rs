@@ -97,22 +97,21 @@ impl CollectError {
 
 impl From<node_info::FactError> for CollectError {
     fn from(error: node_info::FactError) -> Self {
-        match kind_of(error.kind()) {
-            Some(kind) => Self::new(kind, error.to_string()),
-            None => Self::unsupported(error.to_string()),
-        }
+        Self::from(node_info::Problem::from(error))
     }
 }
 
-/// What a failure to read a fact counts as; `None` where this node has no such thing.
-const fn kind_of(kind: node_info::FactKind) -> Option<ErrorKind> {
-    use node_info::FactKind;
-    match kind {
-        FactKind::Missing => Some(ErrorKind::Missing),
-        FactKind::Permission => Some(ErrorKind::Permission),
-        FactKind::Malformed => Some(ErrorKind::Malformed),
-        FactKind::Failed => Some(ErrorKind::Gone),
-        FactKind::Unsupported => None,
+impl From<node_info::Problem> for CollectError {
+    fn from(problem: node_info::Problem) -> Self {
+        use node_info::FactKind;
+        let kind = match problem.kind {
+            FactKind::Missing => ErrorKind::Missing,
+            FactKind::Permission => ErrorKind::Permission,
+            FactKind::Malformed => ErrorKind::Malformed,
+            FactKind::Failed => ErrorKind::Gone,
+            FactKind::Unsupported => return Self::unsupported(problem.reason),
+        };
+        Self::new(kind, problem.reason)
     }
 }
 
@@ -125,11 +124,11 @@ pub struct Status {
     pub interval: Duration,
     /// Why this node cannot have it; `None` when it can.
     pub unsupported: Option<String>,
-    /// Whether the last collection that ended brought facts.
+    /// Whether the last collection that ended brought all of its facts.
     pub success: bool,
     /// How long that one took.
     pub last_duration: Duration,
-    /// When facts came last.
+    /// When facts came last, all or some.
     pub last_success: Option<SystemTime>,
     /// How old those are.
     pub age: Option<Duration>,
@@ -159,8 +158,8 @@ impl Status {
 /// What is known of a collector at one moment.
 #[derive(Debug, Clone)]
 pub struct View<T> {
-    /// What was read, if the last collection worked and is younger than three intervals: for gauges
-    /// and judgements.
+    /// What was read, if the last collection brought facts and is younger than three intervals: for
+    /// gauges and judgements.
     pub facts: Option<Arc<T>>,
     /// What was read last, however long ago: for counters and constants only.
     pub last_good: Option<Arc<T>>,
@@ -173,6 +172,10 @@ struct State<T> {
     facts: Option<Arc<T>>,
     unsupported: Option<String>,
     success: bool,
+    /// Whether the last collection that ended brought facts, all or some.
+    shown: bool,
+    /// What failed in the collection that runs, while the rest of it may work.
+    part: Option<CollectError>,
     started: Option<Now>,
     hung: Option<Now>,
     last_duration: Duration,
@@ -207,6 +210,8 @@ impl<T> Slot<T> {
             facts: None,
             unsupported: None,
             success: false,
+            shown: false,
+            part: None,
             started: None,
             hung: None,
             last_duration: Duration::ZERO,
@@ -240,11 +245,14 @@ impl<T> Slot<T> {
         let mut state = self.state();
         let started = state.started.take();
         state.last_duration = started.map_or(Duration::ZERO, |started| now.since(started));
+        let part = state.part.take();
+        state.shown = result.is_ok();
         match result {
             Ok(facts) => {
                 state.facts = Some(Arc::new(facts));
                 state.last_success = Some(now);
-                (state.success, state.error, state.unsupported) = (true, None, None);
+                state.success = part.is_none();
+                (state.error, state.unsupported) = (part, None);
             }
             Err(CollectError::Unsupported(why)) => {
                 (state.success, state.error, state.unsupported) = (false, None, Some(why));
@@ -259,7 +267,7 @@ impl<T> Slot<T> {
     /// There is nothing to collect here, and why.
     pub fn unsupported(&self, why: impl Into<String>) {
         let mut state = self.state();
-        (state.success, state.error) = (false, None);
+        (state.success, state.shown, state.error) = (false, false, None);
         state.unsupported = Some(why.into());
     }
 
@@ -273,6 +281,17 @@ impl<T> Slot<T> {
     /// hidden.
     pub fn count_error(&self, kind: ErrorKind) {
         self.state().errors[kind.index()] += 1;
+    }
+
+    /// Some of what the running collection reads (one file of many) cannot be had, while it brings
+    /// facts of the rest: they are shown, the collection counts as failed, and this is why. The
+    /// first of several stands for all; each is counted.
+    pub fn incomplete(&self, error: CollectError) {
+        let mut state = self.state();
+        if let CollectError::Failed { kind, .. } = &error {
+            state.errors[kind.index()] += 1;
+        }
+        state.part.get_or_insert(error);
     }
 
     /// What is known at `now`.
@@ -294,7 +313,7 @@ impl<T> Slot<T> {
             error: state.error.clone(),
             errors: state.errors,
         };
-        let shown = status.success && status.is_fresh();
+        let shown = state.shown && status.is_fresh();
         View {
             facts: state.facts.clone().filter(|_| shown),
             last_good: state.facts.clone(),

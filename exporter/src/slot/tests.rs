@@ -50,6 +50,23 @@ fn a_failure_hides_facts_at_once_and_is_counted_by_name() {
 }
 
 #[test]
+fn facts_of_a_part_are_shown_and_the_rest_counts_as_failed() {
+    let (slot, start) = (slot(), Now::read());
+    slot.begin(start);
+    slot.incomplete(failed());
+    slot.incomplete(CollectError::new(ErrorKind::Malformed, "another"));
+    slot.finish(start, Ok(7));
+    let view = slot.view(start);
+    assert_eq!((view.facts.as_deref(), view.status.success), (Some(&7), false));
+    assert_eq!(view.status.error, Some(failed()));
+    assert_eq!(view.status.errors.iter().sum::<u64>(), 2);
+    slot.finish(start, Ok(8));
+    let view = slot.view(start);
+    assert_eq!((view.facts.as_deref(), view.status.success), (Some(&8), true));
+    assert_eq!(view.status.error, None);
+}
+
+#[test]
 fn what_a_node_lacks_is_no_failure_and_may_appear() {
     let (slot, start) = (slot(), Now::read());
     slot.finish(start, Err(CollectError::unsupported("no PSI")));

@@ -15,8 +15,8 @@ step "what the tests need" scripts/test-needs.sh
 step "server" cargo build --locked --package server --bin sightline-server
 step "simulation, 10,000 seeds" \
   env SIGHTLINE_SIM_SEEDS=10000 cargo test --locked --package engine --lib sim_test::every_seed
-step "simulation of KV transfers, 4,000 seeds" \
-  env SIGHTLINE_SIM_SEEDS=4000 cargo test --locked --package transfer --lib sim_test::every_seed
+step "simulation of KV transfers, 10,000 seeds" \
+  env SIGHTLINE_SIM_SEEDS=10000 cargo test --locked --package transfer --lib sim_test::every_seed
 step "simulation of clusters, 10,000 seeds" \
   env SIGHTLINE_CLUSTER_SEEDS=10000 cargo test --locked --package tests --test cluster every_seed
 step "rules against Prometheus, 150 seeds and all scenarios" \

@@ -51,7 +51,7 @@ pub use room::{PeerId, PeerName, Random, Room};
 pub use shape::{Mismatch, PartShape, Shape};
 
 /// The version of everything on the wire. Ends with different ones refuse each other.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 
 /// Most bytes of a frame's payload, but for layouts in which one layer of one page is larger: then
 /// that is the bound. As much as stays in the cache of a core from the socket to the checksum and
@@ -65,5 +65,3 @@ pub const FRAME_PAGES_MAX: usize = 256;
 pub const PARTS_MAX: usize = 256;
 /// Most tokens of an offer.
 pub const OFFER_TOKENS_MAX: usize = 1 << 21;
-/// Most frames that one message asks for again.
-pub const AGAIN_MAX: usize = 1024;

@@ -137,12 +137,14 @@ pub enum Message {
         /// What it took.
         times: RemoteTimes,
     },
-    /// Decode -> prefill: these frames came broken, send them again.
+    /// Decode -> prefill: a frame came broken, send it again.
     Again {
         /// The transfer.
         room: Room,
-        /// Their numbers; at most [`AGAIN_MAX`](crate::AGAIN_MAX).
-        frames: Vec<u32>,
+        /// Its number.
+        frame: u32,
+        /// How often it has come broken, from 1: so that a question that comes twice is known.
+        broken: u8,
     },
     /// Decode -> prefill: every page is there and whole.
     Received {

@@ -202,9 +202,10 @@ impl PrefillEnd {
                 room.let_go = Some(why);
             }
             Phase::Accepted | Phase::Wanted => self.fail(now, key, why, By::Engine),
+            // The decode worker waits for a frame that it will not get.
+            Phase::Sent if !room.again.is_empty() => self.fail(now, key, why, By::Engine),
             Phase::Sent => {
                 room.let_go.get_or_insert(why);
-                room.again.clear();
                 self.settle(key);
             }
             Phase::Over(result) => {

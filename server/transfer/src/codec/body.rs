@@ -9,7 +9,7 @@ use crate::handshake::{Hello, Proof, Ready, Refused, Welcome};
 use crate::message::{Answer, CachedTokens, Message, Offer, Rejected, RemoteTimes};
 use crate::room::Room;
 use crate::shape::{PartShape, Shape};
-use crate::{AGAIN_MAX, OFFER_TOKENS_MAX, PARTS_MAX};
+use crate::{OFFER_TOKENS_MAX, PARTS_MAX};
 
 pub(crate) const TEXT_MAX: usize = 256;
 pub(crate) const NAMESPACE_MAX: usize = 4096;
@@ -87,8 +87,7 @@ pub(super) const fn limit(kind: u8) -> Option<usize> {
         3 | 4 => Some(SHAPE_MESSAGE_MAX),
         5 => Some(REASON_MAX + 4),
         16 => Some(OFFER_TOKENS_MAX * 4 + NAMESPACE_MAX + 3 * TEXT_MAX + 64),
-        17..=20 | 22..=26 => Some(128),
-        21 => Some(AGAIN_MAX * 4 + 32),
+        17..=26 => Some(128),
         _ => None,
     }
 }
@@ -140,10 +139,10 @@ pub(super) fn write(message: &Message, out: &mut Vec<u8>) {
                 out.u64(tokens);
             }
         }
-        Message::Again { room, frames } => {
+        Message::Again { room, frame, broken } => {
             out.room(*room);
-            out.count(frames.len(), AGAIN_MAX);
-            frames.iter().for_each(|frame| out.u32(*frame));
+            out.u32(*frame);
+            out.u8(*broken);
         }
         Message::Abort { room, failure } | Message::Ended { room, failure } => {
             out.room(*room);
@@ -298,7 +297,11 @@ impl<'a> Reader<'a> {
                 frames: self.u32("frames")?,
                 times: self.times()?,
             },
-            21 => Message::Again { room: self.room()?, frames: self.frames()? },
+            21 => Message::Again {
+                room: self.room()?,
+                frame: self.u32("frame")?,
+                broken: self.u8("broken")?,
+            },
             22 => Message::Received { room: self.room()? },
             23 => Message::Abort { room: self.room()?, failure: self.failure()? },
             24 => Message::Ended { room: self.room()?, failure: self.failure()? },
@@ -418,11 +421,6 @@ impl<'a> Reader<'a> {
         let [device, host, storage] =
             [self.u64("device")?, self.u64("host")?, self.u64("storage")?];
         Ok(RemoteTimes { queued, prefill, cached: CachedTokens { device, host, storage } })
-    }
-
-    fn frames(&mut self) -> Result<Vec<u32>, BodyError> {
-        let frames = self.list::<4>("frames", AGAIN_MAX)?;
-        Ok(frames.iter().map(|frame| u32::from_le_bytes(*frame)).collect())
     }
 
     fn failure(&mut self) -> Result<Failure, BodyError> {

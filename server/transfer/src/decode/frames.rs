@@ -117,12 +117,13 @@ impl DecodeEnd {
         let (key, header) = (writing.key, &writing.header);
         let Some(room) = self.rooms.get_mut(&key) else { return };
         let target = room.target.as_mut().expect("it was written to");
-        if target.broke(header) > self.limits.retries {
+        let broken = target.broke(header);
+        if broken > self.limits.retries {
             self.fail(now, key, Failure::Checksum, By::Us);
             self.settle(key);
             return;
         }
-        let (room, frames) = (key.room, vec![header.seq]);
-        self.control(key.peer, Message::Again { room, frames });
+        let (room, frame) = (key.room, header.seq);
+        self.control(key.peer, Message::Again { room, frame, broken });
     }
 }

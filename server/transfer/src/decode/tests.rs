@@ -337,9 +337,9 @@ fn a_broken_frame_is_asked_for_twice_and_then_fails() {
     let key = rig.landed();
     let header = FrameHeader { checksum: 1, ..whole(key, 0, 4) };
     let payload = vec![0; header.length as usize];
-    for _ in 0..2 {
+    for broken in 1..=2 {
         rig.end.on_frame(rig.now, rig.peer, &header, &payload, &rig.pages);
-        let again = Message::Again { room: key.room, frames: vec![4] };
+        let again = Message::Again { room: key.room, frame: 4, broken };
         assert_eq!(rig.outputs(), [Output::Control(rig.peer, again)]);
     }
     rig.end.on_frame(rig.now, rig.peer, &header, &payload, &rig.pages);

@@ -41,14 +41,6 @@ pub enum Violation {
     /// A frame that overlaps another one, or a number that was used for another one.
     #[error("frame {0} is not the one that had this number or these blocks before")]
     Overlap(u32),
-    /// A frame that was asked for more often than it is sent.
-    #[error("frame {frame} was asked for again, after {retries} times")]
-    Retries {
-        /// Its number.
-        frame: u32,
-        /// The bound.
-        retries: u8,
-    },
     /// A room that was used before.
     #[error("the room was used before")]
     Room,

@@ -158,7 +158,7 @@ fn another_version_is_refused_with_both() {
     assert_eq!(error, HandshakeError::Protocol { ours: PROTOCOL, theirs: 7 });
     let welcome = Welcome { protocol: 9, nonce: [0; 32], proof: [0; 32] };
     let error = dial.on_message(Message::Welcome(welcome)).unwrap_err();
-    assert_eq!(error.to_string(), "protocol version: this worker has 1, the peer has 9");
+    assert_eq!(error.to_string(), "protocol version: this worker has 2, the peer has 9");
 }
 
 #[test]

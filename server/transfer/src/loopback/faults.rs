@@ -12,7 +12,7 @@ pub struct FaultPlan {
     pub jitter: Duration,
     /// How fast frames are written.
     pub bytes_per_second: u64,
-    /// A message comes twice.
+    /// A message comes twice, or a frame that came whole.
     pub duplicate: u32,
     /// A message does not wait for those before it.
     pub reorder: u32,

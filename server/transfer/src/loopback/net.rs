@@ -330,7 +330,7 @@ impl Net {
             }
             Event::Written(number) => self.written(number),
             Event::Head(number) => self.head(now, number),
-            Event::Tail(number) => self.tail(number),
+            Event::Tail(number) => self.tail(now, number),
             Event::Lost { node, peer, failure } => self.members[node].role.lost(peer, failure),
             Event::Connect(at) => {
                 // What does not fit shows in the snapshots.
@@ -410,9 +410,9 @@ impl Net {
 
     /// What was begun is written to its end, whatever became of the connection: the bytes are in
     /// this worker's hands.
-    fn tail(&mut self, number: u64) {
-        let Some(flight) = self.flights.remove(&number) else { return };
-        let Some(writing) = flight.writing else { return };
+    fn tail(&mut self, now: Time, number: u64) {
+        let Some(mut flight) = self.flights.remove(&number) else { return };
+        let Some(writing) = flight.writing.take() else { return };
         let member = &self.members[self.pairs[flight.pair].decode];
         let Some(port) = member.role.decode() else { return };
         let header = FrameHeader::decode(&flight.head, usize::MAX).expect("it was read before");
@@ -421,5 +421,14 @@ impl Net {
             writing.write(&flight.payload, &*member.node.pages);
         }
         port.with(|end, now| end.frame_ends(now, writing, intact));
+        // A broken one does not: whether the peer has it would be nobody's to know.
+        if intact && self.dice.chance(self.faults.duplicate) {
+            self.numbers += 1;
+            let number = self.numbers;
+            self.flights.insert(number, flight);
+            let again = now + self.dice.up_to(self.faults.jitter);
+            self.schedule(again, Event::Head(number));
+            self.schedule(again, Event::Tail(number));
+        }
     }
 }

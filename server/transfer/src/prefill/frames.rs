@@ -99,6 +99,11 @@ impl PrefillEnd {
         }
         let room = self.rooms.get_mut(&key).expect("a room stays while it is read from");
         room.in_flight -= 1;
+        if let (Phase::Sent, Some(why), false) = (room.phase, room.let_go, sent) {
+            // It was asked for, and there is nothing any more to send it from.
+            self.fail(now, key, why, By::Us);
+            return;
+        }
         if matches!(room.phase, Phase::Over(_)) || room.let_go.is_some() {
             self.settle(key);
             return;

@@ -10,9 +10,6 @@ use crate::link::News;
 use crate::message::{Answer, Message, Offer, Rejected};
 use crate::room::PeerId;
 
-/// How much more often a frame may be asked for than it can have arrived broken: the question may
-/// come twice.
-const ASKED_PER_RETRY: u8 = 4;
 /// When to come again where a peer's rooms are all taken.
 const ROOMS_FULL_RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -27,7 +24,9 @@ impl PrefillEnd {
             Message::Land { room, skip_tokens } => {
                 self.on_land(now, RoomKey { peer, room }, skip_tokens);
             }
-            Message::Again { room, frames } => self.on_again(now, RoomKey { peer, room }, &frames),
+            Message::Again { room, frame, broken } => {
+                self.on_again(now, RoomKey { peer, room }, frame, broken);
+            }
             Message::Received { room } => self.on_received(now, RoomKey { peer, room }),
             Message::Abort { room, failure } => {
                 self.on_abort(now, RoomKey { peer, room }, failure.told());
@@ -116,45 +115,46 @@ impl PrefillEnd {
         }
     }
 
-    fn on_again(&mut self, now: Time, key: RoomKey, frames: &[u32]) {
+    fn on_again(&mut self, now: Time, key: RoomKey, frame: u32, broken: u8) {
         let Some(room) = self.rooms.get_mut(&key) else {
             self.board.stray();
             return;
         };
-        match (room.phase, room.let_go) {
-            (Phase::Wanted | Phase::Sent, None) => {}
-            // The pages are gone.
-            (Phase::Sent, Some(why)) => {
-                self.fail(now, key, why, By::Us);
-                return;
-            }
-            (Phase::Over(_), _) => {
+        match room.phase {
+            Phase::Wanted | Phase::Sent => {}
+            Phase::Over(_) => {
                 self.board.stray();
                 return;
             }
-            (Phase::Offered(_) | Phase::Accepted | Phase::Wanted, _) => {
+            Phase::Offered(_) | Phase::Accepted => {
                 self.early(now, key, "again");
                 return;
             }
         }
-        let retries = self.limits.retries.saturating_mul(ASKED_PER_RETRY);
-        for frame in frames {
-            if !room.plan.was_read(*frame) {
-                let (what, end) = ("frame to send again", room.plan.frames().into());
-                let range = Violation::Range { what, value: (*frame).into(), first: 0, end };
-                self.violated(now, key, range);
-                return;
-            }
-            let asked = room.asked.entry(*frame).or_default();
-            *asked = asked.saturating_add(1);
-            if *asked > retries {
-                let frame = *frame;
-                self.violated(now, key, Violation::Retries { frame, retries });
-                return;
-            }
-            if !room.again.contains(frame) {
-                room.again.push_back(*frame);
-            }
+        // The peer may have it before the driver has said that it is written.
+        let planned = room.plan.frames().into();
+        let range = Violation::range("frame to send again", frame.into(), 0, planned);
+        let retries = self.limits.retries;
+        let limit =
+            Violation::range("times a frame came broken", broken.into(), 1, u64::from(retries) + 1);
+        if let Err(violation) = range.and(limit) {
+            self.violated(now, key, violation);
+            return;
+        }
+        let asked = room.asked.entry(frame).or_default();
+        if broken <= *asked {
+            // The same question: where the pages are gone, everything may have arrived since.
+            self.board.stray();
+            return;
+        }
+        *asked = broken;
+        if let Some(why) = room.let_go {
+            // The pages are gone.
+            self.fail(now, key, why, By::Us);
+            return;
+        }
+        if !room.again.contains(&frame) {
+            room.again.push_back(frame);
         }
         self.activate(key);
     }

@@ -61,7 +61,7 @@ pub(super) struct SendRoom {
     pub(super) plan: Plan,
     /// Frames to read again.
     pub(super) again: VecDeque<u32>,
-    /// How often frames were asked for again.
+    /// How often frames have come broken, as far as this side knows.
     pub(super) asked: BTreeMap<u32, u8>,
     /// Frames that the driver has.
     pub(super) in_flight: usize,

@@ -286,12 +286,65 @@ fn given_up_when_all_is_sent_the_peer_decides() {
         if received {
             rig.hear(Message::Received { room: key.room });
         } else {
-            rig.hear(Message::Again { room: key.room, frames: vec![0] });
+            rig.hear(Message::Again { room: key.room, frame: 0, broken: 1 });
         }
         let expected = if received { Ok(()) } else { Err(Failure::LocalAbort) };
         assert!(news(&rig.outputs()).is_empty());
         assert_eq!((rig.result(), rig.end.rooms()), (expected, 0));
     }
+}
+
+/// Questions come twice: the second says nothing about what has arrived since the first.
+#[test]
+fn given_up_it_is_not_failed_by_a_question_that_was_answered() {
+    let mut rig = Rig::new(Limits::default());
+    let key = rig.sent();
+    let again = Message::Again { room: key.room, frame: 0, broken: 1 };
+    rig.hear(again.clone());
+    assert_eq!(rig.write(), 1, "it is sent again");
+    rig.hear(again.clone());
+    assert_eq!(rig.write(), 0, "once");
+    rig.end.abandon(rig.now, key, Failure::LocalAbort);
+    rig.hear(again);
+    assert!(rig.outputs().iter().all(|output| *output == Output::News(REQUEST, News::Settled)));
+    rig.hear(Message::Received { room: key.room });
+    assert_eq!((rig.result(), rig.end.rooms()), (Ok(()), 0));
+}
+
+/// Nobody waits out a time limit for a frame that cannot come any more.
+#[test]
+fn given_up_with_a_frame_to_send_again_it_fails_at_once() {
+    for taken in [false, true] {
+        let mut rig = Rig::new(Limits::default());
+        let key = rig.sent();
+        rig.hear(Message::Again { room: key.room, frame: 0, broken: 1 });
+        let job = taken.then(|| rig.end.next_frame(rig.now, rig.peer).expect("frame 0"));
+        rig.end.abandon(rig.now, key, Failure::LocalAbort);
+        if let Some(job) = job {
+            assert!(rig.outputs().is_empty() && rig.ends.is_empty(), "it may still arrive");
+            rig.end.frame_ends(rig.now, job, false);
+        }
+        let outputs = rig.outputs();
+        let (room, failure) = (key.room, Failure::LocalAbort);
+        let ended = Output::Control(rig.peer, Message::Ended { room, failure });
+        assert!(outputs.contains(&ended), "the decode worker learns of it: {outputs:?}");
+        assert_eq!(news(&outputs), [News::Settled]);
+        assert_eq!((rig.result(), rig.end.rooms()), (Err(failure), 0));
+    }
+}
+
+/// The peer may read a frame, and ask for it again, before the driver says that it is written.
+#[test]
+fn a_frame_may_be_asked_for_again_while_it_is_in_the_drivers_hands() {
+    let mut rig = Rig::new(Limits::default());
+    let key = rig.wanted();
+    rig.chunk(key, None);
+    let job = rig.end.next_frame(rig.now, rig.peer).expect("frame 0");
+    rig.hear(Message::Again { room: key.room, frame: 0, broken: 1 });
+    rig.end.frame_ends(rig.now, job, true);
+    assert_eq!(rig.write(), 3, "it, and the two that follow");
+    rig.hear(Message::Received { room: key.room });
+    assert_eq!(rig.result(), Ok(()));
 }
 
 #[test]
@@ -320,18 +373,18 @@ fn lies_fail_their_transfer() {
         ),
         (
             Rig::accepted,
-            Message::Again { room: Room(1), frames: vec![0] },
+            Message::Again { room: Room(1), frame: 0, broken: 1 },
             "again came while the transfer was accepted",
         ),
         (
             Rig::sent,
-            Message::Again { room: Room(1), frames: vec![3] },
+            Message::Again { room: Room(1), frame: 3, broken: 1 },
             "frame to send again 3 is not within 0..3",
         ),
         (
             Rig::sent,
-            Message::Again { room: Room(1), frames: vec![2; 9] },
-            "frame 2 was asked for again, after 8 times",
+            Message::Again { room: Room(1), frame: 2, broken: 3 },
+            "times a frame came broken 3 is not within 1..3",
         ),
     ];
     for (prepare, lie, expected) in lies {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 
-/// A running `sightline-server serve`.
+/// A running `sightline-server`, of any role.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -58,14 +58,26 @@ impl Server {
     /// # Errors
     /// When it ends or closes its output before it is ready; the message holds its exit status.
     pub fn start(args: &[&str]) -> Result<Self> {
-        let mut child = Command::new(server_binary())
-            .arg("serve")
-            .args(["--host", "127.0.0.1", "--port", "0", "--probe-port", "0"])
-            .args(args)
-            .stdout(Stdio::piped())
-            .stdin(Stdio::null())
-            .spawn()
-            .context("start sightline-server")?;
+        Self::of_role("serve", args)
+    }
+
+    /// Starts a router on free ports and waits until it listens: whether it has workers, its
+    /// `/readyz` says.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn router(args: &[&str]) -> Result<Self> {
+        Self::of_role("router", args)
+    }
+
+    fn of_role(role: &str, args: &[&str]) -> Result<Self> {
+        let mut command = Command::new(server_binary());
+        command.args([role, "--host", "127.0.0.1", "--probe-port", "0"]);
+        if !args.contains(&"--port") {
+            command.args(["--port", "0"]);
+        }
+        command.args(args).stdout(Stdio::piped()).stdin(Stdio::null());
+        let mut child = command.spawn().context("start sightline-server")?;
         let stdout = child.stdout.take().context("stdout is piped")?;
         for line in BufReader::new(stdout).lines() {
             let event: serde_json::Value = serde_json::from_str(&line?)?;
@@ -78,6 +90,12 @@ impl Server {
         }
         let status = child.wait()?;
         bail!("the server ended before it was ready: {status}")
+    }
+
+    /// `HOST:PORT` of the API, which is the server's name among workers.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.api.trim_start_matches("http://")
     }
 
     /// The server's process id.

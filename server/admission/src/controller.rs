@@ -52,6 +52,8 @@ pub struct QueueSnapshot {
     pub drain: Duration,
     /// Prefill tokens per busy second.
     pub prefill_rate: f64,
+    /// Time until one more request would find a place, where none is free; zero where one is.
+    pub next_place: Duration,
 }
 
 #[derive(Debug)]
@@ -228,6 +230,10 @@ impl AdmissionController {
             limit_tokens: state.limit_tokens(),
             drain: state.rate.time_for(state.uncached),
             prefill_rate: state.rate.tokens_per_second(),
+            next_place: match state.places_lacked(1) {
+                0 => Duration::ZERO,
+                places => state.time_for_places(places, now),
+            },
         }
     }
 
@@ -448,10 +454,15 @@ impl State {
         Some((refusal, excess(limit)))
     }
 
-    /// Time until `places` waiting requests have started: after the prompts that have.
+    /// [`time_for_places`](Self::time_for_places) as a client is told it.
     fn retry_after_places(&self, places: usize, now: Time) -> Duration {
+        whole_seconds(self.time_for_places(places, now))
+    }
+
+    /// Time until `places` waiting requests have started: after the prompts that have.
+    fn time_for_places(&self, places: usize, now: Time) -> Duration {
         let starts = self.starts.time_of(places.max(1) as u64, now);
-        whole_seconds(self.rate.time_for(self.started).max(starts))
+        self.rate.time_for(self.started).max(starts)
     }
 
     /// Time until `excess` tokens are computed.

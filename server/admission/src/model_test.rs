@@ -92,6 +92,11 @@ impl World {
         match refusal.reason {
             RejectReason::QueueRequestsFull => {
                 prop_assert_eq!(self.waiting.len(), self.limits.max_queued_requests);
+                // What a router tells in its place is the same.
+                let place = self.controller.snapshot(self.now).next_place;
+                let rounded_up = place.max(Duration::from_millis(1)) <= refusal.retry_after
+                    && place + Duration::from_secs(1) > refusal.retry_after;
+                prop_assert!(rounded_up || refusal.retry_after.as_secs() == 1, "{place:?}");
             }
             RejectReason::QueueTokensFull | RejectReason::DrainTime => {
                 prop_assert!(self.uncached() > 0, "an empty queue refuses nothing for tokens");
@@ -240,6 +245,8 @@ impl World {
         let oldest = self.waiting.iter().map(|w| w.since).min().unwrap_or(self.now);
         prop_assert_eq!(snapshot.oldest_age, self.now.since(oldest));
         prop_assert!(snapshot.prefill_rate >= 1.0);
+        let full = limit != 0 && snapshot.requests == limit;
+        prop_assert!(full || snapshot.next_place.is_zero(), "{:?}", snapshot.next_place);
         Ok(())
     }
 }

@@ -105,6 +105,10 @@ pub struct LoadReport {
     /// Tokens for which KV room is free or can be made at once.
     #[serde(default)]
     pub free_tokens: u64,
+    /// Milliseconds until one more request would find a place, where as many wait as may. Missing
+    /// where it does not tell, or where there is a place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place_ms: Option<u64>,
     /// Decode: names (`HOST:PORT`) of the prefill workers whose link is up. Missing where it does
     /// not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,8 +126,13 @@ mod tests {
         let report: LoadReport = serde_json::from_str(text).expect("it has what it needs");
         assert_eq!((report.role, report.state), (LoadRole::Decode, LoadState::Ready));
         assert_eq!((report.limits, report.peers_up.as_deref()), (LoadLimits::default(), None));
-        let full =
-            LoadReport { peers_up: Some(vec!["p:1".into()]), prefill_rate: 3300.5, ..report };
+        assert_eq!(report.place_ms, None);
+        let full = LoadReport {
+            peers_up: Some(vec!["p:1".into()]),
+            prefill_rate: 3300.5,
+            place_ms: Some(2500),
+            ..report
+        };
         let text = serde_json::to_string(&full).expect("it is JSON");
         assert_eq!(serde_json::from_str::<LoadReport>(&text).expect("it reads back"), full);
         let lacking = text.replace("\"model\":\"m\",", "");

@@ -50,6 +50,7 @@ fn report(queued: u64) -> LoadReport {
         running: 4,
         running_limit: 64,
         free_tokens: 1 << 20,
+        place_ms: None,
         peers_up: None,
     }
 }

@@ -57,11 +57,14 @@ pub(crate) fn refused(member: &Member, need: Need, now: Time, config: &Config) -
         && fresh.running_limit > 0
         && fresh.running >= fresh.running_limit
     {
-        let each = fresh.drain_ms as f64 / 1000.0 / queued.requests as f64;
-        let excess = queued.requests - limits.requests + 1;
+        // What the work takes says little: they may wait for running slots or for KV pages.
+        let place = fresh.place_ms.unwrap_or_else(|| {
+            let excess = queued.requests - limits.requests + 1;
+            fresh.drain_ms.saturating_mul(excess) / queued.requests
+        });
         return Some(Refused {
             reason: OverloadReason::QueueRequestsFull,
-            retry_after: whole_seconds(each * excess as f64),
+            retry_after: whole_seconds(place as f64 / 1000.0),
             value: queued.requests,
             limit: limits.requests,
         });

@@ -66,8 +66,10 @@ fn each_bound_is_named() {
         bed.route(&long()).map(drop).map_err(|refusal| overloaded(&refusal))
     };
     assert_eq!(refused(told(0, 0, 0)), Ok(()), "no bounds");
-    // 20 s for 20 requests, of which one must go.
+    // 20 s for 20 requests, of which one must go, where the worker does not tell.
     assert_eq!(refused(told(20, 0, 0)), Err((OverloadReason::QueueRequestsFull, 1, 20, 20)));
+    let slow = LoadReport { place_ms: Some(24_100), ..told(20, 0, 0) };
+    assert_eq!(refused(slow), Err((OverloadReason::QueueRequestsFull, 25, 20, 20)));
     let free_slot = LoadReport { running: 15, ..told(20, 0, 0) };
     assert_eq!(refused(free_slot), Ok(()), "it starts at once");
     // 78,000 tokens at 3,300 a second.

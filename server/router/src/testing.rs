@@ -38,6 +38,7 @@ pub(crate) fn report(role: LoadRole) -> LoadReport {
         running: 0,
         running_limit: 16,
         free_tokens: 1_000_000,
+        place_ms: None,
         peers_up: None,
     }
 }

@@ -53,6 +53,9 @@ impl Api {
             running: engine.as_ref().map_or(0, |engine| engine.running as u64),
             running_limit: engine.as_ref().map_or(0, |engine| engine.running_limit as u64),
             free_tokens: engine.as_ref().map_or(0, |engine| self.free_tokens(engine)),
+            place_ms: queue
+                .filter(|queue| !queue.next_place.is_zero())
+                .map(|q| millis(q.next_place)),
             peers_up: self.peers_up(),
         }
     }

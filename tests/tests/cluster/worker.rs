@@ -249,6 +249,7 @@ impl Worker {
     /// The answer to `GET /internal/load`.
     pub(crate) fn load(&self, names: &HashMap<Which, PeerName>) -> LoadReport {
         let now = self.clock.read();
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (queue, engine) = (self.admission.snapshot(now), self.handle.snapshot());
         let free = engine.pools.first().map_or(0, |pool| {
             let pages = pool.device.capacity.0 - pool.device.used_active.0;
@@ -278,11 +279,12 @@ impl Worker {
                 tokens: queue.limit_tokens,
                 drain_ms: 0,
             },
-            drain_ms: u64::try_from(queue.drain.as_millis()).unwrap_or(u64::MAX),
+            drain_ms: millis(queue.drain),
             prefill_rate: queue.prefill_rate,
             running: engine.running as u64,
             running_limit: engine.running_limit as u64,
             free_tokens: free,
+            place_ms: (!queue.next_place.is_zero()).then(|| millis(queue.next_place)),
             peers_up,
         }
     }

@@ -120,8 +120,17 @@ fn a_queue_that_waits_for_slots_tells_the_time_of_the_next_start() {
             controller.try_admit(Priority::NORMAL, second(20 * turn)).expect("a place is free"),
         );
     }
-    let refusal = controller.try_admit(Priority::NORMAL, second(20 * 39 + 5)).expect_err("full");
+    let now = second(20 * 39 + 5);
+    let refusal = controller.try_admit(Priority::NORMAL, now).expect_err("full");
     assert_eq!(refusal.retry_after, Duration::from_secs(15));
+    // A router that is told so answers the same, although nothing is left to compute.
+    let snapshot = controller.snapshot(now);
+    assert_eq!((snapshot.next_place.as_secs_f64().round(), snapshot.drain), (15.0, Duration::ZERO));
+    // Under lower bounds two must start.
+    controller.set_limits(limits(2, Some(0), 0));
+    assert_eq!(controller.snapshot(now).next_place.as_secs_f64().round(), 35.0);
+    drop(held.split_off(1));
+    assert_eq!(controller.snapshot(now).next_place, Duration::ZERO, "there is a place");
 }
 
 #[test]

@@ -202,6 +202,7 @@ fn those_that_wait_for_the_other_worker_are_not_counted_twice() {
         limit_tokens: 100_000,
         drain: Duration::ZERO,
         prefill_rate: 1.0,
+        next_place: Duration::ZERO,
     };
     let page = |flags: &str, queue, change: fn(&mut engine::EngineSnapshot, LineSnapshot), at| {
         Rig::new(flags).page(|snapshot| {

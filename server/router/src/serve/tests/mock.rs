@@ -93,6 +93,7 @@ pub(super) fn load(role: LoadRole, instance: &str) -> LoadReport {
         running: 0,
         running_limit: 32,
         free_tokens: 1_000_000,
+        place_ms: None,
         peers_up: None,
     }
 }

@@ -284,6 +284,11 @@ pub(crate) fn optional_with<T>(
 /// The names in a folder, sorted; `None` where it does not exist. Names that are no text are none
 /// of the kernel's.
 pub(crate) fn names(path: &Path) -> Result<Option<Vec<String>>, FactError> {
+    names_within(path, FOLDER_ENTRIES)
+}
+
+/// The same, of a folder of at most `most` entries.
+pub(crate) fn names_within(path: &Path, most: usize) -> Result<Option<Vec<String>>, FactError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(source) => {
@@ -294,8 +299,8 @@ pub(crate) fn names(path: &Path) -> Result<Option<Vec<String>>, FactError> {
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|source| FactError::Read { path: path.to_owned(), source })?;
-        if names.len() == FOLDER_ENTRIES {
-            let most = FOLDER_ENTRIES as u64;
+        if names.len() == most {
+            let most = most as u64;
             return Err(FactError::TooLong { path: path.to_owned(), most, unit: "entries" });
         }
         names.extend(entry.file_name().into_string());

@@ -79,6 +79,8 @@ impl Shape {
 pub struct Tree {
     root: PathBuf,
     shape: Shape,
+    /// Whether somebody may read it: files are replaced, not written over.
+    live: bool,
 }
 
 impl Drop for Tree {
@@ -110,7 +112,7 @@ impl Tree {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("sightline-fake-node-{}-{next}", std::process::id());
-        let mut tree = Self { root: std::env::temp_dir().join(name), shape };
+        let mut tree = Self { root: std::env::temp_dir().join(name), shape, live: false };
         fs::create_dir(&tree.root).expect("a new folder for the tree");
         for folder in ["proc", "sys/fs/cgroup", "dev"] {
             fs::create_dir_all(tree.root.join(folder)).expect("folder");
@@ -121,6 +123,7 @@ impl Tree {
         cgroup::write(&tree);
         pci::write(&tree);
         rdma::write(&tree);
+        tree.live = true;
         tree
     }
 
@@ -158,12 +161,16 @@ impl Tree {
     /// `proc/meminfo`.
     pub fn write(&self, path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
         let path = self.root.join(path);
-        fs::create_dir_all(path.parent().expect("a file has a folder")).expect("folder");
         // A folder of processes or of devices is listed while this goes on; this name is skipped.
-        let mut next = path.clone();
-        next.set_file_name(".next");
-        fs::write(&next, text).expect("file");
-        fs::rename(&next, &path).expect("file in its place");
+        let next = path.with_file_name(".next");
+        let target = if self.live { &next } else { &path };
+        if fs::write(target, &text).is_err() {
+            fs::create_dir_all(path.parent().expect("a file has a folder")).expect("folder");
+            fs::write(target, &text).expect("file");
+        }
+        if self.live {
+            fs::rename(&next, &path).expect("file in its place");
+        }
     }
 
     /// The text of a file.

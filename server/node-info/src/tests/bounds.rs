@@ -52,11 +52,17 @@ fn no_more_of_numa_maps_is_read_than_its_head() {
 #[test]
 fn a_folder_without_end_is_given_up() {
     let tree = Tree::small();
-    for name in 0..=(1 << 14) {
-        tree.write(format!("sys/class/infiniband/device{name}"), "");
+    for name in ["one", "three", "two"] {
+        tree.write(format!("sys/class/infiniband/{name}"), "");
     }
-    let error = root(&tree).ports().expect_err("more than any machine has");
-    assert!(error.to_string().contains("more than 16384 entries"), "{error}");
+    let folder = tree.sysfs().join("class/infiniband");
+    let names = read::names_within(&folder, 3).expect("no more than may be");
+    assert_eq!(names.expect("it is there"), ["one", "three", "two"]);
+    let error = read::names_within(&folder, 2).expect_err("one more");
+    assert!(error.to_string().contains("more than 2 entries"), "{error}");
+    assert_eq!(error.kind(), FactKind::Malformed);
+    tree.remove("sys/class/infiniband");
+    assert_eq!(read::names_within(&folder, 2).expect("nothing is no error"), None);
 }
 
 #[test]

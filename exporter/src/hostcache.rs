@@ -15,10 +15,6 @@ pub mod page;
 pub mod plan_file;
 pub mod start_log;
 
-#[cfg(test)]
-#[path = "../tests/it/sglang_log.rs"]
-mod sglang_log;
-
 use std::collections::BTreeMap;
 
 pub use collect::{CacheFacts, Found, start};

@@ -14,3 +14,6 @@ pub mod node;
 pub mod service;
 pub mod slot;
 pub mod units;
+
+#[cfg(test)]
+mod mocks;

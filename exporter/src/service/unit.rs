@@ -78,11 +78,21 @@ impl UnitFacts {
 /// The connection to the system bus, made when it is needed.
 #[derive(Debug, Default)]
 pub struct Bus {
+    /// `None`: where this system has it.
+    address: Option<String>,
+    /// Whether there ever was one.
+    seen: bool,
     connection: Option<Connection>,
     restarts: BTreeMap<String, Restarts>,
 }
 
 impl Bus {
+    /// The bus at an address of D-Bus, instead of the one of this system.
+    #[must_use]
+    pub fn at(address: String) -> Self {
+        Self { address: Some(address), ..Self::default() }
+    }
+
     /// Asks for all units; `units` are names of services and units.
     ///
     /// # Errors
@@ -95,7 +105,8 @@ impl Bus {
         let connection = match &self.connection {
             Some(connection) if !connection.is_closed() => connection.clone(),
             Some(_) | None => {
-                let fresh = connect().await?;
+                let fresh = connect(self.address.as_deref(), !self.seen).await?;
+                self.seen = true;
                 self.connection.insert(fresh).clone()
             }
         };
@@ -142,11 +153,16 @@ impl Bus {
     }
 }
 
-async fn connect() -> Result<Connection, CollectError> {
-    let connecting = zbus::connection::Builder::system().build();
+/// A connection; on a node that has shown no bus yet, one that is missing is no failure.
+async fn connect(address: Option<&str>, is_first: bool) -> Result<Connection, CollectError> {
+    let builder = match address {
+        Some(address) => zbus::connection::Builder::address(address),
+        None => zbus::connection::Builder::system(),
+    };
+    let connecting = builder.build();
     match tokio::time::timeout(DEADLINE, connecting).await {
         Ok(Ok(connection)) => Ok(connection),
-        Ok(Err(zbus::Error::InputOutput(error))) if error.kind() == io::ErrorKind::NotFound => {
+        Ok(Err(error)) if is_first && is_missing(&error) => {
             Err(CollectError::unsupported("no system bus: its socket does not exist"))
         }
         Ok(Err(error)) => Err(failed("the system bus", &error)),
@@ -168,12 +184,26 @@ fn late(what: &str) -> CollectError {
     CollectError::new(ErrorKind::Timeout, format!("{what}: no answer within {DEADLINE:?}"))
 }
 
+/// What the system said, where the connection failed.
+fn system(error: &zbus::Error) -> Option<&io::Error> {
+    if let zbus::Error::InputOutput(error) | zbus::Error::Connection(error, _) = error {
+        Some(error)
+    } else {
+        None
+    }
+}
+
+fn is_missing(error: &zbus::Error) -> bool {
+    system(error).is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 fn failed(what: &str, error: &zbus::Error) -> CollectError {
     use zbus::fdo::Error as Told;
     let told = if let zbus::Error::FDO(told) = error { Some(&**told) } else { None };
-    let kind = if matches!(error, zbus::Error::InputOutput(_))
-        || matches!(told, Some(Told::Disconnected(_)))
-    {
+    let refused = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    let kind = if system(error).is_some_and(refused) {
+        ErrorKind::Permission
+    } else if system(error).is_some() || matches!(told, Some(Told::Disconnected(_))) {
         ErrorKind::Gone
     } else if matches!(told, Some(Told::AccessDenied(_) | Told::AuthFailed(_))) {
         ErrorKind::Permission

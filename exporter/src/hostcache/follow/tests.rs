@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 
-use crate::hostcache::sglang_log::Start;
+use crate::mocks::sglang_log::Start;
 
 struct Folder(PathBuf);
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::hostcache::Sizes;
 
-use crate::hostcache::sglang_log::{POOLS, Start};
+use crate::mocks::sglang_log::{POOLS, Start};
 
 fn read(lines: &[String]) -> StartLog {
     let mut log = StartLog::new();

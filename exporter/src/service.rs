@@ -45,7 +45,12 @@ pub fn start(
         .filter_map(|service| Some((service.name.clone(), service.unit.clone()?)))
         .collect();
     let mut bus = Bus::default();
-    let ask = async move || bus.collect(&units).await;
+    let slot = slots.systemd.clone();
+    let ask = async move || {
+        let found = bus.collect(&units).await?;
+        found.problems().for_each(|problem| slot.incomplete(problem.clone()));
+        Ok(found)
+    };
     run_async(slots.systemd.clone(), tasks, stop.clone(), BUS_DEADLINE, ask);
 
     let interval = slots.probe.interval();
@@ -58,7 +63,13 @@ pub fn start(
         services: config.services.clone(),
         units: slots.systemd.clone(),
     };
-    run_blocking(slots.cgroup.clone(), stop.clone(), move || groups.collect(Now::read()))
+    let slot = slots.cgroup.clone();
+    let read = move || {
+        let found = groups.collect(Now::read())?;
+        found.problems().for_each(|problem| slot.incomplete(problem.clone()));
+        Ok(found)
+    };
+    run_blocking(slots.cgroup.clone(), stop.clone(), read)
 }
 
 /// What is known of one service at one moment.

@@ -86,7 +86,25 @@ pub fn start(
     let sources: Vec<Sources> = sources.collect::<io::Result<_>>()?;
     let mut remembered = BTreeMap::new();
     let oldest = (interval * FRESH_INTERVALS).max(DEADLINE * 2);
-    let gather = async move || gather(&sources, &mut remembered, oldest);
+    let (slot, units) = (slots.hostcache.clone(), slots.systemd.clone());
+    let gather = async move || {
+        let found = gather(&sources, &mut remembered, oldest)?;
+        let units = units.view(Now::read()).facts;
+        let is_down = |name: &str| {
+            let unit = units.as_ref().and_then(|units| units.unit(name));
+            unit.is_some_and(|unit| unit.is_running() == Some(false))
+        };
+        // A better source that fails while another answers is no failure, nor is one of a service
+        // that does not run.
+        for (name, found) in &found.0 {
+            if found.cache.is_none() && !is_down(name) {
+                let failed = |error: &&CollectError| matches!(error, CollectError::Failed { .. });
+                let first = found.problems.iter().map(|(_, error)| error).find(failed);
+                first.into_iter().for_each(|error| slot.incomplete(error.clone()));
+            }
+        }
+        Ok(found)
+    };
     run_async(slots.hostcache.clone(), tasks, stop.clone(), interval, gather);
     Ok(())
 }
@@ -272,7 +290,7 @@ fn gather(
 }
 
 fn foreign() -> CollectError {
-    CollectError::new(ErrorKind::Missing, "the page has no sizes of a host tier")
+    CollectError::unsupported("the page has no sizes of a host tier; give a log or a plan")
 }
 
 impl Found {

@@ -24,8 +24,11 @@ pub struct Usage {
     /// The policy of its main process; of the first other one that has a policy, where that has
     /// none: scripts start servers with one.
     pub policy: Option<Mempolicy>,
-    /// What could not be read, as sentences.
-    pub problems: Vec<String>,
+    /// Why the policy may not be read, where the system says so: others' processes need
+    /// `CAP_SYS_PTRACE`. No failure of the collector.
+    pub hidden_policy: Option<String>,
+    /// What could not be read, and should be.
+    pub problems: Vec<CollectError>,
 }
 
 impl Usage {
@@ -43,6 +46,13 @@ impl Usage {
 /// Memory by the name of the service; one is missing that has no control group and no process now.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GroupFacts(pub BTreeMap<String, Usage>);
+
+impl GroupFacts {
+    /// What could not be read of any service.
+    pub fn problems(&self) -> impl Iterator<Item = &CollectError> {
+        self.0.values().flat_map(|usage| &usage.problems)
+    }
+}
 
 /// Reads memory of services. Blocks.
 #[derive(Debug)]
@@ -97,13 +107,13 @@ impl Groups {
         if let Some(path) = path {
             match self.root.cgroup(&path) {
                 Ok(group) => {
-                    usage.problems.extend(group.problems.iter().map(ToString::to_string));
+                    usage.problems.extend(group.problems.iter().cloned().map(CollectError::from));
                     usage.group = Some(group);
                 }
                 // It ended meanwhile, or does not run.
                 Err(error) if error.kind() == FactKind::Missing => {}
                 Err(error) if main_pid.is_none() => return Err(error.into()),
-                Err(error) => usage.problems.push(error.to_string()),
+                Err(error) => usage.problems.push(error.into()),
             }
         }
         let others = usage.group.as_ref().and_then(|group| group.processes.clone());
@@ -128,7 +138,7 @@ impl Groups {
                 }
             }
             Err(error) if error.kind() == FactKind::Missing => return,
-            Err(error) => usage.problem(error.to_string()),
+            Err(error) => usage.problem(error.into()),
         }
         let free = |mode| matches!(mode, Mode::Default | Mode::Local);
         if usage.policy.as_ref().is_some_and(|policy| !free(policy.mode)) {
@@ -142,13 +152,16 @@ impl Groups {
             }
             Ok(None) => {}
             Err(error) if error.kind() == FactKind::Missing => {}
-            Err(error) => usage.problem(error.to_string()),
+            Err(error) if error.kind() == FactKind::Permission => {
+                usage.hidden_policy = Some(error.to_string());
+            }
+            Err(error) => usage.problem(error.into()),
         }
     }
 }
 
 impl Usage {
-    fn problem(&mut self, problem: String) {
+    fn problem(&mut self, problem: CollectError) {
         /// One of each process would be said otherwise.
         const MOST: usize = 8;
         if self.problems.len() < MOST {

@@ -73,6 +73,11 @@ impl UnitFacts {
     pub fn unit(&self, service: &str) -> Option<&Unit> {
         self.units.get(service)?.as_ref().ok()
     }
+
+    /// Why others are not known.
+    pub fn problems(&self) -> impl Iterator<Item = &CollectError> {
+        self.units.values().filter_map(|unit| unit.as_ref().err())
+    }
 }
 
 /// The connection to the system bus, made when it is needed.

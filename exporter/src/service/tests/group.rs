@@ -64,7 +64,7 @@ fn a_unit_leads_to_its_group_and_its_processes() {
     // The main process is a script without a policy; the server has one.
     assert_eq!(usage.policy.as_ref().map(|policy| policy.mode), Some(Mode::Bind));
     assert_eq!(usage.bound_to(), Some(0));
-    assert_eq!(usage.problems, Vec::<String>::new());
+    assert_eq!(usage.problems, []);
 }
 
 #[test]
@@ -100,7 +100,8 @@ fn a_bad_file_costs_its_value_and_is_told() {
     assert_eq!(usage.group.as_ref().expect("a group").max, None);
     assert_eq!(usage.group.as_ref().expect("a group").current, Some(24 * GIB));
     assert_eq!(usage.locked, Some(0));
-    let told = usage.problems.join("\n");
+    let told: Vec<_> = facts.problems().map(ToString::to_string).collect();
+    let told = told.join("\n");
     assert!(told.contains("memory.max") && told.contains("proc/41/status"), "{told}");
 }
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # Speed, as ratios measured in one run. Absolute figures depend on the machine; ratios travel.
-# With arguments: only those parts (kernels, peers, metrics, router).
+# With arguments: only those parts (kernels, peers, metrics, router, exporter).
 # SMG_PYTHON: a Python that has the package smg==1.13.0, to measure the router beside it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(kernels peers metrics router)
-model=$(scripts/fetch-model.sh)
+[ "${#parts[@]}" -gt 0 ] || parts=(kernels peers metrics router exporter)
 
 # What a request costs that passes through, beside another router in front of the same workers.
 router() {
@@ -26,9 +25,10 @@ for part in "${parts[@]}"; do
   printf '\n==> %s\n' "$part"
   case "$part" in
     kernels) cargo bench --quiet --package kernels ;;
-    peers) python3 scripts/bench_peers.py "$model" ;;
-    metrics) python3 scripts/bench_metrics.py "$model" ;;
+    peers) python3 scripts/bench_peers.py "$(scripts/fetch-model.sh)" ;;
+    metrics) python3 scripts/bench_metrics.py "$(scripts/fetch-model.sh)" ;;
     router) router ;;
-    *) echo "no such part: $part (there are: kernels, peers, metrics, router)" >&2; exit 64 ;;
+    exporter) cargo bench --quiet --package exporter --bench scrape ;;
+    *) echo "no such part: $part (there are: kernels, peers, metrics, router, exporter)" >&2; exit 64 ;;
   esac
 done

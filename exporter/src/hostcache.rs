@@ -15,6 +15,9 @@ pub mod page;
 pub mod plan_file;
 pub mod start_log;
 
+#[cfg(test)]
+mod fuzz;
+
 use std::collections::BTreeMap;
 
 pub use collect::{CacheFacts, Found, start};

@@ -4,6 +4,7 @@
 //! The journal tags every line with the start of the unit that wrote it, so that one start is never
 //! taken for another. Once its sizes are known it is not read again.
 
+use std::ffi::{OsStr, OsString};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ const PAUSE_MAX: u32 = 12;
 #[derive(Debug)]
 pub struct Journal {
     unit: String,
+    /// Name or path of `journalctl`.
+    program: OsString,
+    deadline: Duration,
     read: Option<Reading>,
 }
 
@@ -46,7 +50,7 @@ impl Journal {
     /// That of `unit`.
     #[must_use]
     pub fn new(unit: String) -> Self {
-        Self { unit, read: None }
+        Self { unit, program: "journalctl".into(), deadline: DEADLINE, read: None }
     }
 
     /// What the start with the id `invocation` has said so far; an id is 32 hexadecimal digits.
@@ -60,10 +64,12 @@ impl Journal {
             Some(read) if read.wait > 0 => Reading { wait: read.wait - 1, ..read },
             before => {
                 let late = || {
-                    let detail = format!("journalctl: no end of {} within {DEADLINE:?}", self.unit);
+                    let (unit, deadline) = (&self.unit, self.deadline);
+                    let detail = format!("journalctl: no end of {unit} within {deadline:?}");
                     CollectError::new(ErrorKind::Timeout, detail)
                 };
-                let reading = tokio::time::timeout(DEADLINE, read(invocation)).await;
+                let reading = read(&self.program, invocation);
+                let reading = tokio::time::timeout(self.deadline, reading).await;
                 let (lines, done) = reading.map_err(|_| late())??;
                 // A journal of days without a start in it is not read every time.
                 let pause = before.map_or(1, |read| (read.pause * 2).min(PAUSE_MAX));
@@ -75,9 +81,9 @@ impl Journal {
 }
 
 /// What the start says, and whether reading it again would say more.
-async fn read(invocation: &str) -> Result<(Lines, bool), CollectError> {
+async fn read(program: &OsStr, invocation: &str) -> Result<(Lines, bool), CollectError> {
     let failed = |error: std::io::Error| CollectError::io("journalctl", &error);
-    let mut child = Command::new("journalctl")
+    let mut child = Command::new(program)
         .args(["--quiet", "--no-pager", "--output=cat"])
         .arg(format!("_SYSTEMD_INVOCATION_ID={invocation}"))
         .stdin(Stdio::null())
@@ -107,3 +113,6 @@ async fn read(invocation: &str) -> Result<(Lines, bool), CollectError> {
     let detail = format!("journalctl ended with {status}; may this user read the journal?");
     Err(CollectError::new(ErrorKind::Permission, detail))
 }
+
+#[cfg(test)]
+mod tests;

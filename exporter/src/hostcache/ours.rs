@@ -101,12 +101,18 @@ impl Sizes {
             {
                 continue;
             }
-            sizes.add(sample, bytes(sample)?);
+            let beyond = || PageError::Bytes { name: sample.name.clone(), value: sample.value };
+            sizes.add(sample, bytes(sample)?).ok_or_else(beyond)?;
         }
         Ok(sizes)
     }
 
-    fn add(&mut self, sample: &Sample, bytes: u64) {
+    /// Counts a series in; `None` where the sum is beyond counting.
+    fn add(&mut self, sample: &Sample, bytes: u64) -> Option<()> {
+        let add = |sum: &mut u64| {
+            *sum = sum.checked_add(bytes)?;
+            Some(())
+        };
         let is = |name: &str| sample.name == name;
         if is(server::HICACHE_REQUESTED_BYTES.name()) {
             self.requested = bytes;
@@ -116,33 +122,36 @@ impl Sizes {
             let tier = sample.label(Tier::INFO.name);
             let pool = sample.label(Pool::INFO.name).unwrap_or_default().to_owned();
             if tier == Some(Tier::Device.as_str()) {
-                *self.device.entry(pool).or_default() += bytes;
+                add(self.device.entry(pool).or_default())?;
             } else if tier == Some(Tier::Host.as_str()) {
-                *self.host.entry(pool).or_default() += bytes;
+                add(self.host.entry(pool).or_default())?;
             }
         } else if is(server::HOST_POOL_NUMA_BYTES.name()) {
             let local = sample.label(Local::INFO.name) == Some(Local::True.as_str());
-            self.placed.total += bytes;
-            self.placed.local += if local { bytes } else { 0 };
+            add(&mut self.placed.total)?;
+            if local {
+                add(&mut self.placed.local)?;
+            }
         } else {
             // All candidates have the same ranks on the same nodes: their sum weighs as each does.
             let node = sample.label(NumaNode::INFO.name).and_then(|node| node.parse().ok());
-            *self.nodes.entry(node).or_default() += bytes;
+            add(self.nodes.entry(node).or_default())?;
         }
+        Some(())
     }
 
     /// Pools whose bytes are mirrored on the host, in bytes on the device: host bytes of ratio 1.
     /// Before there is a host pool it is not known which those are.
     fn unit(&self) -> Option<u64> {
         let mirrored = self.host.iter().filter(|(_, bytes)| **bytes > 0);
-        let device = mirrored.map(|(pool, _)| self.device.get(pool).copied().unwrap_or_default());
-        Some(device.sum()).filter(|unit: &u64| *unit > 0)
+        let mut device = mirrored.map(|(pool, _)| self.device.get(pool).copied().unwrap_or(0));
+        device.try_fold(0_u64, u64::checked_add).filter(|unit| *unit > 0)
     }
 
     fn cache(self, ratio: f64) -> Cache {
         let unit = self.unit();
-        let held: u64 = self.host.values().sum();
-        let pools = if held > 0 || self.requested == 0 {
+        let held = self.host.values().any(|bytes| *bytes > 0);
+        let pools = if held || self.requested == 0 {
             // Memory of the tier is taken whole or not at all.
             Pools::spread(
                 self.host.iter().map(|(pool, bytes)| (pool.as_str(), Some(*bytes), Some(*bytes))),
@@ -279,6 +288,10 @@ mod tests {
             let bad = read(&format!("{ratio} 2\n{capacity}{{tier=\"host\"}} {value}\n"));
             assert!(matches!(bad, Err(PageError::Bytes { .. })), "{value}: {bad:?}");
         }
+        let rank = |rank| format!("{capacity}{{tier=\"host\",tp_rank=\"{rank}\"}} 9e15\n");
+        let many: String = (0..3_000).map(rank).collect();
+        let beyond = read(&format!("{ratio} 2\n{many}"));
+        assert!(matches!(beyond, Err(PageError::Bytes { .. })), "{beyond:?}");
         // A ratio of 0 is a server without a tier.
         let none = cache(&format!("{ratio} 0\n"));
         assert_eq!((none.ratio, none.pools.0.len(), none.placed), (None, 0, None));

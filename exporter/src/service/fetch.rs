@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::config::Url;
+use crate::config::{Service, Url};
 use crate::slot::ErrorKind;
 
 /// Longest head of an answer, in bytes.
@@ -78,6 +78,23 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
+    /// One that trusts whom this host trusts, if any service is asked by `https`. Reads the host's
+    /// certificates, so it is made before the process confines itself.
+    #[must_use]
+    pub fn of_host(services: &[Service]) -> Self {
+        let urls = services.iter().flat_map(|service| [&service.health_url, &service.metrics_url]);
+        if !urls.flatten().any(Url::is_https) {
+            return Self::default();
+        }
+        let found = rustls_native_certs::load_native_certs();
+        for error in &found.errors {
+            tracing::warn!(%error, "Certificates of this host cannot be read.");
+        }
+        let mut authorities = rustls::RootCertStore::empty();
+        authorities.add_parsable_certificates(found.certs);
+        Self::new(authorities)
+    }
+
     /// One that trusts these authorities.
     #[must_use]
     pub fn new(authorities: rustls::RootCertStore) -> Self {

@@ -19,7 +19,7 @@ use crate::ir::{
     Width,
 };
 use crate::lint::{Lint, Waiver};
-use crate::variables::scope;
+use crate::variables::{HOSTS, SCOPE, scope};
 use metric_catalog::def::Unit;
 use metric_catalog::promql::Expr;
 use std::marker::PhantomData;
@@ -36,6 +36,8 @@ pub enum Missing {}
 #[derive(Debug, Clone)]
 pub struct Draft<T, D, U> {
     panel: Panel,
+    /// Labels that its queries are restricted by.
+    scope: &'static [&'static str],
     state: PhantomData<(T, D, U)>,
 }
 
@@ -60,6 +62,7 @@ fn draft<U>(slug: &str, kind: Kind) -> Draft<Missing, Missing, U> {
         queries: Vec::new(),
         thresholds: Vec::new(),
         base_color: Color::Green,
+        signed: false,
         max: None,
         decimals: None,
         no_value: None,
@@ -69,7 +72,7 @@ fn draft<U>(slug: &str, kind: Kind) -> Draft<Missing, Missing, U> {
         alerts: Vec::new(),
         waivers: Vec::new(),
     };
-    Draft { panel, state: PhantomData }
+    Draft { panel, scope: SCOPE, state: PhantomData }
 }
 
 /// One large value with a sparkline.
@@ -129,7 +132,7 @@ impl<D, U> Draft<Missing, D, U> {
     #[must_use]
     pub fn title(mut self, title: &str) -> Draft<Set, D, U> {
         title.clone_into(&mut self.panel.title);
-        Draft { panel: self.panel, state: PhantomData }
+        Draft { panel: self.panel, scope: self.scope, state: PhantomData }
     }
 }
 
@@ -138,7 +141,7 @@ impl<T, U> Draft<T, Missing, U> {
     #[must_use]
     pub fn describe(mut self, description: &str) -> Draft<T, Set, U> {
         description.clone_into(&mut self.panel.description);
-        Draft { panel: self.panel, state: PhantomData }
+        Draft { panel: self.panel, scope: self.scope, state: PhantomData }
     }
 }
 
@@ -147,16 +150,23 @@ impl<T, D> Draft<T, D, Missing> {
     #[must_use]
     pub fn unit(mut self, unit: Unit) -> Draft<T, D, Set> {
         self.panel.unit = Some(unit);
-        Draft { panel: self.panel, state: PhantomData }
+        Draft { panel: self.panel, scope: self.scope, state: PhantomData }
     }
 }
 
 impl<T, D, U> Draft<T, D, U> {
+    /// Restricts the queries that are added from here on to chosen hosts, not processes.
+    #[must_use]
+    pub const fn of_hosts(mut self) -> Self {
+        self.scope = HOSTS;
+        self
+    }
+
     /// Adds a query with its legend; `{{label}}` stands for a label of the result.
     #[must_use]
     pub fn query(mut self, expr: impl Into<Expr>, legend: &str) -> Self {
         let expr: Expr = expr.into();
-        let (text, unit) = (expr.render(&scope()), expr.unit());
+        let (text, unit) = (expr.render(&scope(self.scope)), expr.unit());
         self.panel.queries.push(Query { expr: text, legend: legend.to_owned(), unit });
         self
     }
@@ -179,6 +189,13 @@ impl<T, D, U> Draft<T, D, U> {
     #[must_use]
     pub fn base(mut self, color: Color) -> Self {
         self.panel.base_color = color;
+        self
+    }
+
+    /// Lets the axis go below 0.
+    #[must_use]
+    pub fn signed(mut self) -> Self {
+        self.panel.signed = true;
         self
     }
 

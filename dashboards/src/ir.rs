@@ -84,6 +84,8 @@ pub struct Panel {
     pub thresholds: Vec<Threshold>,
     /// Colour below the first threshold.
     pub base_color: Color,
+    /// Whether the axis goes below 0.
+    pub signed: bool,
     /// Upper end of the axis, where the unit does not say.
     pub max: Option<f64>,
     /// Digits after the point; automatic without.

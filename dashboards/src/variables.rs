@@ -2,13 +2,17 @@
 
 use metric_catalog::promql::Scope;
 
-/// Labels that every query restricts to what is chosen at the top of a dashboard.
+/// Labels that every query restricts to what is chosen at the top of a dashboard of processes.
 pub const SCOPE: &[&str] = &["cluster", "job", "instance", "model_name"];
 
-/// The conditions of every query: `label=~"$label"`, for the labels that the series has.
+/// The same for a dashboard of hosts: what exporters say of them has no model, and they are scraped
+/// under another job and address than the processes.
+pub const HOSTS: &[&str] = &["cluster", "node"];
+
+/// The conditions of a query: `label=~"$label"`, for those of the labels that the series has.
 #[must_use]
-pub fn scope() -> Scope {
-    Scope::variables(SCOPE)
+pub fn scope(labels: &[&'static str]) -> Scope {
+    Scope::variables(labels)
 }
 
 /// Range that stands in for `$__rate_interval` where an expression must parse.

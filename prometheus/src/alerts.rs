@@ -6,6 +6,7 @@
 
 mod availability;
 mod kv;
+mod node;
 mod pair;
 mod recording;
 pub mod routing;
@@ -19,6 +20,8 @@ mod tests;
 use std::collections::BTreeSet;
 
 use crate::promql::{Expr, Recorded};
+
+pub use node::NODE_JOB;
 
 /// Scrape jobs of serving processes, as a regular expression on `job`.
 pub const SERVING_JOBS: &str = "sightline-(prefill|decode|router|unified)";
@@ -148,6 +151,7 @@ pub fn groups() -> Vec<Group> {
         alerting("sightline.disaggregation", pair::alerts()),
         alerting("sightline.kv", kv::alerts()),
         alerting("sightline.availability", availability::alerts()),
+        alerting("sightline.node", node::alerts()),
     ]
 }
 

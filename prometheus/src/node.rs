@@ -9,6 +9,8 @@ use crate::def::catalog;
 use crate::labels::*;
 use crate::roles::NONE;
 
+/// Port that it listens on.
+pub const PORT: u16 = 9840;
 /// Errors of a card that need a hand: memory, bus, firmware, the card itself.
 pub const XIDS_CRITICAL: [u16; 8] = [48, 62, 64, 74, 79, 95, 119, 120];
 /// Errors that are counted from 0 as well, though most are an application's fault.
@@ -109,7 +111,7 @@ catalog! {
     /// Action the driver asks for; 0 none, 1 GPU reset, 2 reboot, 3 drain P2P, 4 drain and reset,
     /// 5 recover IMEX, 6 bus reset, 7 system reboot.
     GPU_RECOVERY_ACTION: Gauge<(Gpu, Uuid)> = "sightline_node_gpu_recovery_action";
-    /// Xid events since the exporter's start; source is nvml or kmsg, which both tell of one event.
+    /// Xid events; source is nvml or kmsg, which both tell of one event.
     GPU_XID_ERRORS: Counter<(Gpu, Uuid, Xid, XidSource)> =
         "sightline_node_gpu_xid_errors_total";
     /// Unix time of the last event.

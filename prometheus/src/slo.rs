@@ -82,6 +82,19 @@ pub const HOST_UNDERSIZED_RATIO: f64 = 0.5;
 /// Share of host pool bytes that may lie on another NUMA node than meant.
 pub const HOST_OFF_NODE_RATIO: f64 = 0.05;
 
+/// Restarts of a service in ten minutes that count as a loop: one is a deploy.
+pub const RESTARTS_FAST: f64 = 2.0;
+/// Restarts in an hour that count as one: weights may take long to load before each crash.
+pub const RESTARTS_SLOW: f64 = 3.0;
+/// Headroom of a NUMA node, as a share of its memory, that pages: half of its reserve is eaten.
+pub const NUMA_HEADROOM_RATIO: f64 = -0.025;
+/// Share of time that all tasks may wait for memory, over a minute.
+pub const MEMORY_STALLED_RATIO: f64 = 0.01;
+/// Age of a collector's data, with `COLLECTOR_STALE_INTERVALS`, from which it is a blind spot.
+pub const COLLECTOR_STALE_SECONDS: f64 = 60.0;
+/// Intervals of a collector after which its data is stale.
+pub const COLLECTOR_STALE_INTERVALS: f64 = 3.0;
+
 /// Difference between predicted and measured hit ratio above which the curve is not trusted.
 pub const CURVE_TRUST_RATIO: f64 = 0.05;
 

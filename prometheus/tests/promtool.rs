@@ -47,18 +47,48 @@ fn scratch(name: &str) -> PathBuf {
 #[cfg(feature = "install")]
 #[test]
 fn page_passes_the_linter() {
-    use std::io::Write;
-
     use metric_catalog::install::Registry;
     use metric_catalog::labels::{Format, Kernel, Op, Role};
     use metric_catalog::server;
 
-    let Some(mut promtool) = promtool() else { return };
+    if promtool().is_none() {
+        return;
+    }
     let registry = Registry::new(Role::Unified, "some/model").expect("the catalog can be exported");
     let kernel = (Op::new("qkv"), Format::new("q4_1"), Kernel::new("avx2"));
     registry.gauge(server::KERNEL_INFO, kernel).set(1.0);
     registry.histogram(server::INTER_TOKEN_LATENCY, ()).record(0.02);
-    let mut child = promtool
+    lint_page(&registry.render());
+}
+
+/// One series of each family of a node exporter.
+#[test]
+fn page_of_a_node_passes_the_linter() {
+    use std::fmt::Write;
+
+    use metric_catalog::def::Values;
+
+    if promtool().is_none() {
+        return;
+    }
+    let mut page = String::new();
+    for info in metric_catalog::node::ALL {
+        let (name, kind) = (info.name, info.kind.as_str());
+        let labels = info.labels.iter().map(|label| match label.values {
+            Values::Closed(values) => format!("{}=\"{}\"", label.name, values[0]),
+            Values::Open { .. } => format!("{}=\"0\"", label.name),
+        });
+        let labels = labels.collect::<Vec<_>>().join(",");
+        let help = format!("# HELP {name} {}\n# TYPE {name} {kind}\n", info.help);
+        writeln!(page, "{help}{name}{{{labels}}} 1").expect("writing to a String cannot fail");
+    }
+    lint_page(&page);
+}
+
+fn lint_page(page: &str) {
+    use std::io::Write;
+
+    let mut child = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -66,7 +96,7 @@ fn page_passes_the_linter() {
         .spawn()
         .expect("promtool starts");
     let mut input = child.stdin.take().expect("piped");
-    input.write_all(registry.render().as_bytes()).expect("promtool reads its input");
+    input.write_all(page.as_bytes()).expect("promtool reads its input");
     drop(input);
     let output = child.wait_with_output().expect("promtool ends");
     assert_success("promtool check metrics", &output);
@@ -140,7 +170,8 @@ fn jobs_are_those_of_the_rules() {
         .collect();
     let roles: Vec<_> =
         metric_catalog::labels::Role::ALL.iter().map(|role| role.as_str()).collect();
-    assert_eq!(jobs, roles);
+    let exporter = alerts::NODE_JOB.strip_prefix("sightline-").expect("named like the others");
+    assert_eq!(jobs, [roles.as_slice(), &[exporter]].concat());
     for role in roles {
         let inside = |text: &str| text.split(['(', '|', ')']).any(|part| part == role);
         assert!(inside(alerts::SERVING_JOBS), "{role}");
@@ -153,10 +184,16 @@ fn jobs_are_those_of_the_rules() {
     let example = std::fs::read_to_string(example).expect("it is there");
     assert_eq!(text.matches("    static_configs:\n").count(), 1, "unified alone is always there");
     assert!(text.contains("          cluster: ") && text.contains("          node: "));
-    for role in &jobs[1..] {
-        assert!(text.contains(&format!("- files: [\"targets/{role}*.yml\"]")), "{role}");
+    for job in &jobs[1..] {
+        assert!(text.contains(&format!("- files: [\"targets/{job}*.yml\"]")), "{job}");
+    }
+    for role in &jobs[1..jobs.len() - 1] {
         let targets =
             format!("# {role}.yml\n- targets: [\"{role}-0:8000\"]\n  labels: {{cluster: ");
         assert!(example.contains(&targets), "{role}");
     }
+    let of_hosts = std::fs::read_to_string(folder().join("targets/node.yml.example"));
+    let of_hosts = of_hosts.expect("it is there");
+    let target = format!("- targets: [\"host-0:{}\"]\n", metric_catalog::node::PORT);
+    assert!(of_hosts.contains(&target), "{of_hosts}");
 }

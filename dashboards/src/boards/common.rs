@@ -2,12 +2,12 @@
 
 use crate::ir::{Annotation, Color, Dashboard, Section, Variable, VariableSource};
 use crate::provision::DATASOURCE_UID;
-use crate::variables::SCOPE;
-use metric_catalog::def::{Cumulative, Histogram, LabelSet, Metric, Unit};
+use crate::variables::{HOSTS, SCOPE};
+use metric_catalog::def::{Cumulative, Histogram, LabelSet, Unit};
 use metric_catalog::promql::{
     Expr, Grouping, Known, Selection, Window, bucket_rate, observed, quantile_of, rate, raw, sum,
 };
-use metric_catalog::server;
+use metric_catalog::{node, server};
 
 /// Seconds between two refreshes.
 const REFRESH_SECONDS: u32 = 10;
@@ -18,13 +18,68 @@ pub(super) const QUEUE: &str = "sightline-queue";
 pub(super) const KV_POOLS: &str = "sightline-kv-pools";
 pub(super) const HICACHE: &str = "sightline-hicache";
 pub(super) const PAIRS: &str = "sightline-pd";
-const ALL: &[&str] = &[OVERVIEW, QUEUE, KV_POOLS, HICACHE, PAIRS];
+pub(super) const NODE: &str = "sightline-node";
+const ALL: &[&str] = &[OVERVIEW, QUEUE, KV_POOLS, HICACHE, PAIRS, NODE];
 
-/// `ALERTS` has the labels of the alert, and not every alert has a model.
-const ALERT_SCOPE: &str = r#"cluster=~"$cluster",model_name=~"$model_name|""#;
+/// What can be chosen at the top of a board, and what is marked on it.
+struct Subject {
+    /// Labels to choose by, each restricted by those before it.
+    scope: &'static [&'static str],
+    /// A series that all of the subject have, so that no choice leads to nothing.
+    source: &'static str,
+    /// Conditions on `ALERTS`, which has the labels of the alert.
+    alerts: &'static str,
+    /// Labels that tell alerts apart.
+    of_alerts: &'static str,
+    /// When something of the subject started: name, expression, title, text.
+    starts: [&'static str; 4],
+}
 
-/// A board with the variables, annotations and links of all boards.
+/// Serving processes. Not every alert has a model.
+const SERVING: Subject = Subject {
+    scope: SCOPE,
+    source: server::SERVED_MODEL_INFO.name(),
+    alerts: r#"cluster=~"$cluster",model_name=~"$model_name|""#,
+    of_alerts: "alertname, severity, instance, model_name",
+    starts: ["Starts", server::READY_TIMESTAMP.name(), "Ready", "{{instance}} became ready"],
+};
+
+/// Hosts, as their exporters see them.
+const OF_HOSTS: Subject = Subject {
+    scope: HOSTS,
+    source: node::HEALTHY.name(),
+    alerts: r#"cluster=~"$cluster",node=~"$node""#,
+    of_alerts: "alertname, severity, node",
+    starts: [
+        "Starts",
+        node::SERVICE_START.name(),
+        "Started",
+        "{{service}} on {{node}} was started",
+    ],
+};
+
+/// A board of serving processes with the variables, annotations and links of all boards.
 pub(super) fn board(
+    uid: &str,
+    title: &str,
+    description: &str,
+    sections: Vec<Section>,
+) -> Dashboard {
+    board_of(&SERVING, uid, title, description, sections)
+}
+
+/// A board of hosts.
+pub(super) fn board_of_hosts(
+    uid: &str,
+    title: &str,
+    description: &str,
+    sections: Vec<Section>,
+) -> Dashboard {
+    board_of(&OF_HOSTS, uid, title, description, sections)
+}
+
+fn board_of(
+    subject: &Subject,
     uid: &str,
     title: &str,
     description: &str,
@@ -36,34 +91,36 @@ pub(super) fn board(
         description: description.to_owned(),
         from: "now-30m".to_owned(),
         refresh_seconds: REFRESH_SECONDS,
-        variables: variables(),
-        annotations: annotations(),
+        variables: variables(subject),
+        annotations: annotations(subject),
         related: ALL.iter().filter(|other| **other != uid).map(ToString::to_string).collect(),
         sections,
     }
 }
 
+/// `label=~"$label"` for each of the labels.
+fn conditions(labels: &[&str]) -> String {
+    labels.iter().map(|label| format!("{label}=~\"${label}\"")).collect::<Vec<_>>().join(",")
+}
+
 /// The data source, then each label of the scope, restricted by those before it.
-///
-/// Their values come from a series that every process has, so that no choice leads to nothing.
-fn variables() -> Vec<Variable> {
+fn variables(subject: &Subject) -> Vec<Variable> {
     let mut variables = vec![Variable {
         name: "datasource".to_owned(),
         label: "Data source".to_owned(),
         description: "Prometheus that holds the metrics.".to_owned(),
         source: VariableSource::Datasource(DATASOURCE_UID.to_owned()),
     }];
-    let source = server::SERVED_MODEL_INFO.info().name;
-    for (index, label) in SCOPE.iter().enumerate() {
-        let before: Vec<String> =
-            SCOPE[..index].iter().map(|label| format!("{label}=~\"${label}\"")).collect();
+    for (index, label) in subject.scope.iter().enumerate() {
+        let before = conditions(&subject.scope[..index]);
         let selector = if before.is_empty() {
-            source.to_owned()
+            subject.source.to_owned()
         } else {
-            format!("{source}{{{}}}", before.join(","))
+            format!("{}{{{before}}}", subject.source)
         };
         let (title, description) = match *label {
             "cluster" => ("Cluster", "Cluster, a target label of the scrape configuration."),
+            "node" => ("Node", "Host, a target label of the scrape configuration."),
             "job" => ("Job", "Scrape job; one for each role."),
             "instance" => ("Instance", "Process, by the address that is scraped."),
             "model_name" => ("Model", "Name of the served model."),
@@ -79,35 +136,34 @@ fn variables() -> Vec<Variable> {
     variables
 }
 
-fn annotations() -> Vec<Annotation> {
-    let ready = server::READY_TIMESTAMP.info().name;
-    let scope = SCOPE.iter().map(|l| format!("{l}=~\"${l}\"")).collect::<Vec<_>>().join(",");
+fn annotations(subject: &Subject) -> Vec<Annotation> {
+    let scope = conditions(subject.scope);
+    let [name, series, title, text] = subject.starts;
+    let (of_alerts, firing) = (subject.of_alerts, alerts(subject, "firing"));
+    let told = of_alerts.split(", ").skip(1).map(|label| format!("{{{{{label}}}}}"));
     vec![
         Annotation {
             name: "Firing alerts".to_owned(),
             enabled: true,
             color: Color::Red,
-            expr: format!(
-                "max by (alertname, severity, instance, model_name) ({})",
-                alerts("firing")
-            ),
+            expr: format!("max by ({of_alerts}) ({firing})"),
             title: "{{alertname}}".to_owned(),
-            text: "{{severity}} {{instance}} {{model_name}}".to_owned(),
+            text: told.collect::<Vec<_>>().join(" "),
         },
         Annotation {
-            name: "Starts".to_owned(),
+            name: name.to_owned(),
             enabled: true,
             color: Color::Blue,
-            expr: format!("changes({ready}{{{scope}}}[1m]) > 0"),
-            title: "Ready".to_owned(),
-            text: "{{instance}} became ready".to_owned(),
+            expr: format!("changes({series}{{{scope}}}[1m]) > 0"),
+            title: title.to_owned(),
+            text: text.to_owned(),
         },
     ]
 }
 
 /// The alerts in a state; not the watchdog, which always fires.
-fn alerts(state: &str) -> String {
-    format!(r#"ALERTS{{alertstate="{state}",severity!="none",{ALERT_SCOPE}}}"#)
+fn alerts(subject: &Subject, state: &str) -> String {
+    format!(r#"ALERTS{{alertstate="{state}",severity!="none",{}}}"#, subject.alerts)
 }
 
 /// What clients see of a counter, by the second: the sum over the one role that they talk to.
@@ -129,7 +185,16 @@ pub(super) fn seen_quantile<L: LabelSet>(
 
 /// Alerts that fire now, as a number; 0 when there is none.
 pub(super) fn firing_alerts() -> Expr {
-    let text = format!("count({}) or vector(0)", alerts("firing"));
+    firing(&SERVING)
+}
+
+/// Alerts about hosts that fire now, as a number; 0 when there is none.
+pub(super) fn firing_alerts_of_hosts() -> Expr {
+    firing(&OF_HOSTS)
+}
+
+fn firing(subject: &Subject) -> Expr {
+    let text = format!("count({}) or vector(0)", alerts(subject, "firing"));
     raw(&text, &[], Unit::Count)
 }
 
@@ -138,8 +203,8 @@ pub(super) fn alert_states() -> Expr {
     let quiet = r#"label_replace(vector(0), "alertname", "no alert", "", "")"#;
     let text = format!(
         "max by (alertname) ({} or {} * 2) or on () {quiet}",
-        alerts("pending"),
-        alerts("firing"),
+        alerts(&SERVING, "pending"),
+        alerts(&SERVING, "firing"),
     );
     raw(&text, &["alertname"], Unit::Flag)
 }

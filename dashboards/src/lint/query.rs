@@ -6,9 +6,9 @@
 mod shape;
 
 use super::{Lint, Sink};
-use crate::ir::Panel;
+use crate::ir::{Panel, VariableSource};
 use crate::output::Board;
-use crate::variables::{SCOPE, fill_in};
+use crate::variables::fill_in;
 use metric_catalog::promql::lint::{Problem, check};
 use promql_parser::parser::{self, Expr, VectorSelector};
 use shape::Shape;
@@ -99,9 +99,10 @@ const OF_ALERTS: &[&str] = &["alertname", "alertstate", "severity"];
 pub(super) fn run(boards: &[Board], sink: &mut Sink) {
     for board in boards {
         let uid = &*board.ir.uid;
+        let scope = &*scope_of(board);
         for (_, panel) in board.ir.panels() {
             for query in &panel.queries {
-                let mut place = Place { uid, panel: &panel.slug, sink };
+                let mut place = Place { uid, panel: &panel.slug, scope, sink };
                 if let Some(expr) = parse(&query.expr, &mut place) {
                     windows(&expr, "", &mut place);
                     legend(&expr, &query.legend, panel, &mut place);
@@ -109,7 +110,7 @@ pub(super) fn run(boards: &[Board], sink: &mut Sink) {
             }
         }
         for annotation in &board.ir.annotations {
-            let mut place = Place { uid, panel: "", sink };
+            let mut place = Place { uid, panel: "", scope, sink };
             let expr = parse(&annotation.expr, &mut place);
             if let Some(Shape::Vector(Some(labels))) = expr.map(|expr| shape::of(&expr).shape) {
                 let text = format!("{} {}", annotation.title, annotation.text);
@@ -119,10 +120,22 @@ pub(super) fn run(boards: &[Board], sink: &mut Sink) {
     }
 }
 
+/// Labels that can be chosen at the top of a dashboard.
+fn scope_of(board: &Board) -> Vec<&str> {
+    let variables = board.ir.variables.iter();
+    let label = variables.filter_map(|variable| match &variable.source {
+        VariableSource::Label { label, .. } => Some(label.as_str()),
+        VariableSource::Datasource(_) => None,
+    });
+    label.collect()
+}
+
 /// Where something was found, and where it goes.
 struct Place<'a> {
     uid: &'a str,
     panel: &'a str,
+    /// Labels that can be chosen at the top of the dashboard.
+    scope: &'a [&'a str],
     sink: &'a mut Sink,
 }
 
@@ -264,7 +277,7 @@ fn scope(expr: &Expr, place: &mut Place<'_>) {
         };
         let alternatives = selector.matchers.or_matchers.iter().flatten();
         let matchers = || selector.matchers.matchers.iter().chain(alternatives.clone());
-        for label in SCOPE.iter().filter(|label| has(label)) {
+        for label in place.scope.iter().filter(|label| has(label)) {
             if !matchers().any(|matcher| matcher.name == **label) {
                 place.found(Lint::L06, format!("{name} is not restricted by ${label}"));
             }

@@ -2,11 +2,11 @@
 
 use super::{Alert, Layer, Panel, Severity};
 use crate::def::Label;
-use crate::labels::{Local, Pool, Tier};
+use crate::labels::{HostcacheSource, Local, Pool, Service, TargetSource, Tier};
 use crate::promql::recorded as r;
-use crate::promql::{Expr, INSTANCE, Selection, Window, max, rate, ratio, sum};
+use crate::promql::{Expr, INSTANCE, Selection, TARGET, Window, group, max, min, rate, ratio, sum};
 use crate::server as m;
-use crate::slo;
+use crate::{node, slo};
 
 const fn pools(panel: &'static str) -> Option<Panel> {
     Some(Panel { board: "sightline-kv-pools", panel })
@@ -64,18 +64,33 @@ fn thrashing() -> Expr {
 }
 
 /// Bytes of the host tier where they are much less than what was wanted, or, where nobody said
-/// what is wanted, than what the flags ask for.
+/// what is wanted, than what the flags ask for. The exporter of the host may know what is wanted
+/// where the process does not.
 fn undersized() -> Expr {
     let held = sum(m::KV_POOL_CAPACITY_BYTES.is(Tier::Host)).per_instance();
     let target = max(m::HICACHE_TARGET_BYTES).per_instance().above(0.0);
     let wanted = target.or(max(m::HICACHE_REQUESTED_BYTES).per_instance().above(0.0));
+    let service = Service::KEY;
+    let held_by_service = sum(node::HOSTCACHE_ALLOCATED).per_target_and(service);
+    let target = node::HOSTCACHE_TARGET.none_of(&[TargetSource::Metrics]);
+    let target = max(target).per_target_and(service).above(0.0);
     held.below(wanted.times(slo::HOST_UNDERSIZED_RATIO))
+        .or(held_by_service.below(target.times(slo::HOST_UNDERSIZED_RATIO)))
 }
 
+/// Share of a host tier on other nodes than meant; of services that do not say, as their host's
+/// exporter finds it.
 fn off_node() -> Expr {
     let elsewhere = sum(m::HOST_POOL_NUMA_BYTES.is(Local::False)).per_instance();
     let share = ratio(elsewhere, sum(m::HOST_POOL_NUMA_BYTES).per_instance());
-    share.above(slo::HOST_OFF_NODE_RATIO)
+    let service = Service::KEY;
+    let found = Expr::from(1.0).minus(min(node::HOSTCACHE_LOCAL).per_target_and(service));
+    let silent = node::HOSTCACHE_ALLOCATED.none_of(&[HostcacheSource::Metrics]);
+    let silent = group(silent).per_target_and(service);
+    let on = [TARGET, &["service"]].concat();
+    share
+        .above(slo::HOST_OFF_NODE_RATIO)
+        .or(found.above(slo::HOST_OFF_NODE_RATIO).and_on(&on, silent))
 }
 
 fn host() -> Vec<Alert> {
@@ -100,8 +115,8 @@ fn host() -> Vec<Alert> {
             severity: Severity::Warning,
             layer: None,
             root_cause: false,
-            summary: "host cache on {{ $labels.instance }} is {{ $value | humanize1024 }}B, less \
-                      than half of what was wanted",
+            summary: "host cache on {{ $labels.instance }} {{ $labels.service }} is \
+                      {{ $value | humanize1024 }}B, less than half of what was wanted",
             runbook: "host-cache-size",
             panel: hicache("host-bytes"),
             threshold: None,
@@ -114,7 +129,7 @@ fn host() -> Vec<Alert> {
             layer: None,
             root_cause: false,
             summary: "{{ $value | humanizePercentage }} of the host cache of \
-                      {{ $labels.instance }} sits on the wrong NUMA node",
+                      {{ $labels.instance }} {{ $labels.service }} sits on the wrong NUMA node",
             runbook: "numa",
             panel: hicache("numa-off-node"),
             threshold: Some(slo::HOST_OFF_NODE_RATIO),

@@ -9,7 +9,7 @@ use crate::promql::{
     last_over_time, max, observed, quantile_of, quotient_of, rate, ratio, sum, time,
 };
 use crate::server as m;
-use crate::{pair, router, slo};
+use crate::{node, pair, router, slo};
 
 /// Queues whose requests still wait for their prefill; a request in one of the others has it.
 const BEFORE_PREFILL: &str = "waiting|bootstrap|retracted";
@@ -111,7 +111,7 @@ fn replicas() -> Vec<Recording> {
     let declared = Expr::from(router::ROUTER_WORKERS_DECLARED);
     let declared = max(declared.copied("worker_role", "engine_role", "")).by(role);
     let expected = declared.above(0.0).or(r::LIVE_REPLICAS.max_over(Window::H1));
-    let until = max(r::MAINTENANCE_UNTIL.get()).by((Cluster::KEY, Node::KEY, Role::KEY));
+    let until = max(Expr::from(node::MAINTENANCE_UNTIL)).by((Cluster::KEY, Node::KEY, Role::KEY));
     let left = until.minus(time()).above(0.0).at_most(slo::MAINTENANCE_SECONDS_MAX);
     vec![
         rule(r::LIVE_REPLICAS, live.by(role)),

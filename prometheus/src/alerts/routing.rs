@@ -87,6 +87,12 @@ pub const INHIBITIONS: &[Inhibition] = &[
         target: &[Is("alertname", "NodeUnhealthy")],
         equal: HOST,
     },
+    // A card that falls off the bus says so and is missing from then on: one fault.
+    Inhibition {
+        source: &[CAUSE, Is("alertname", "GpuXidCritical"), Present("node")],
+        target: &[Is("alertname", "GpuMissing")],
+        equal: HOST,
+    },
 ];
 
 /// What one notification is about.

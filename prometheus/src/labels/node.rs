@@ -346,3 +346,8 @@ impl ComputeInstance {
     /// The whole card: no label on the page.
     pub const WHOLE: Self = Self(Cow::Borrowed(""));
 }
+
+impl ThrottleReason {
+    /// Reasons that the hardware has: heat and power.
+    pub const OF_HARDWARE: [Self; 3] = [Self::HwThermal, Self::HwSlowdown, Self::HwPowerBrake];
+}

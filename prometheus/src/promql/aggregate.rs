@@ -2,7 +2,7 @@
 
 use super::ast::Node;
 use super::expr::{Expr, Vector};
-use super::select::{COMMON, Instant, Selection, Window};
+use super::select::{COMMON, Instant, Selection, TARGET, Window};
 use crate::def::{Cumulative, Has, Histogram, Key, Label, LabelSet, Metric, Unit};
 
 /// Labels of one process.
@@ -81,6 +81,16 @@ impl<L> Grouping<L> {
     /// One result for each process.
     pub fn per_instance(self) -> Expr {
         self.group(INSTANCE.to_vec())
+    }
+
+    /// One result for each scrape target, and these labels: for what node exporters say.
+    pub fn per_target_and<At>(self, keys: impl Keys<L, At>) -> Expr {
+        self.group([TARGET.to_vec(), keys.names()].concat())
+    }
+
+    /// One result for each scrape target.
+    pub fn per_target(self) -> Expr {
+        self.group(TARGET.to_vec())
     }
 
     /// One result for each scheduler: a process has several where it serves several data-parallel
@@ -213,6 +223,14 @@ pub fn last_over_time<S: Selection>(
     window: Window,
 ) -> Vector<<S::Metric as Metric>::Labels> {
     over("last_over_time", selection, "", window)
+}
+
+/// The largest value of a gauge within the window.
+pub fn max_over_time<L: LabelSet, S>(gauge: S, window: Window) -> Vector<L>
+where
+    S: Selection<Metric = crate::def::Gauge<L>>,
+{
+    over("max_over_time", gauge, "", window)
 }
 
 /// How often a gauge changed within the window.

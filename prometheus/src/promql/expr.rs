@@ -149,6 +149,10 @@ impl Expr {
             Matching::All if self.labels.is_empty() => right.labels.clone(),
             Matching::On(labels) if !matches!(operator, "and" | "or" | "unless") => labels.clone(),
             Matching::OnGroupLeft { include, .. } => [self.labels.as_slice(), include].concat(),
+            Matching::All | Matching::On(_) if operator == "or" => {
+                let more = right.labels.iter().filter(|label| !self.labels.contains(label));
+                self.labels.iter().chain(more).copied().collect()
+            }
             Matching::All | Matching::On(_) => self.labels,
         };
         let node = Node::Binary {

@@ -188,8 +188,7 @@ impl Series {
         if ALERTS.contains(&name) {
             return Some(Self::Alerts);
         }
-        let mut known = recorded::ALL.iter().chain(recorded::LATER_SERIES);
-        if let Some(recorded) = known.find(|recorded| recorded.name == name) {
+        if let Some(recorded) = recorded::ALL.iter().find(|recorded| recorded.name == name) {
             return Some(Self::Recorded(recorded));
         }
         crate::all().find_map(|info| match info.kind {

@@ -100,17 +100,6 @@ macro_rules! recorded {
     };
 }
 
-/// Series of programs to come that rules name already, so that they need not change then: absent
-/// series match nothing.
-pub const LATER_SERIES: &[Recorded] = &[MAINTENANCE_UNTIL];
-
-/// Unix time until which restarts of a role on a host are planned; the node exporter will have it.
-pub const MAINTENANCE_UNTIL: Recorded = Recorded {
-    name: "sightline_maintenance_until_timestamp_seconds",
-    labels: &["cluster", "node", "job", "instance", "engine_role"],
-    unit: Unit::Timestamp,
-};
-
 recorded! {
     /// Prompt tokens computed, by the second of elapsed time.
     PROMPT_TOKENS_COMPUTED =

@@ -46,11 +46,14 @@ const FORMATS = {
   decbytes: (value, digits) => scaled(value, 1000, DECIMAL, digits),
   percent: (value, digits) => [decimals(value, digits), "%"],
   percentunit: (value, digits) => [decimals(value * 100, digits), "%"],
+  celsius: (value, digits) => [decimals(value, digits), " °C"],
   bool: (value) => [value ? "True" : "False", ""],
   dateTimeAsIso: (value) => [new Date(value).toISOString().slice(0, 19).replace("T", " "), ""],
 };
 
-const RATES = { reqps: "req/s", ops: "ops/s", cps: "c/s", rps: "rd/s", wps: "wr/s", hertz: "Hz" };
+const RATES = { reqps: "req/s", ops: "ops/s", cps: "c/s", rps: "rd/s", wps: "wr/s" };
+const PREFIXES = ["", "k", "M", "G", "T"];
+const PHYSICAL = { hertz: "Hz", watt: "W", joule: "J" };
 const BYTE_RATES = { Bps: [1000, DECIMAL], binBps: [1024, BINARY] };
 
 /** Number and unit apart, for panels that set the unit smaller. */
@@ -61,6 +64,10 @@ export function parts(value, unit, digits) {
   if (RATES[unit]) {
     const [number, scale] = short(value, digits);
     return [number, `${scale} ${RATES[unit]}`];
+  }
+  if (PHYSICAL[unit]) {
+    const [number, prefix] = scaled(value, 1000, PREFIXES, digits, "");
+    return [number, ` ${prefix}${PHYSICAL[unit]}`];
   }
   if (BYTE_RATES[unit]) {
     const [number, scale] = scaled(value, ...BYTE_RATES[unit], digits);

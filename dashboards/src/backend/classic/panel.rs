@@ -139,7 +139,7 @@ fn field_config<C>(panel: &ir::Panel, custom: C) -> FieldConfigSource<C> {
     let defaults = FieldConfig {
         unit: panel.unit.map(|unit| grafana_id(unit).to_owned()),
         decimals: panel.decimals,
-        min: panel.unit.and_then(axis_min).map(Number::from),
+        min: panel.unit.and_then(axis_min).filter(|_| !panel.signed).map(Number::from),
         max: panel.max.map(Number::from),
         no_value: panel.no_value.clone(),
         color: (!text).then(|| FieldColor { mode: color_mode(panel), fixed_color: None }),

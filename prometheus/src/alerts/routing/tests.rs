@@ -60,7 +60,7 @@ type Paged = (&'static str, &'static str, usize, &'static [(&'static str, &'stat
 
 const PAGED: &[Paged] = &[
     ("one dead prefill of one", "75m", 4, &[("TargetDown", "p0")]),
-    ("one dead prefill of two", "74m", 2, &[("TargetDown", "p0")]),
+    ("one dead prefill of two", "74m", 3, &[("TargetDown", "p0")]),
     ("the incident, whole", "51m15s", 1, &[("PrefillQueueDrainCritical", "p0")]),
     ("the incident, whole", "70m", 5, &[("PrefillQueueDrainCritical", "p0")]),
     ("link cut between live peers", "74m", 4, &[("PeerDown", "d0")]),
@@ -72,6 +72,10 @@ const PAGED: &[Paged] = &[
         5,
         &[("TargetDown", "p0"), ("SloBudgetBurnFast", "m2")],
     ),
+    ("the same prefill, its unit in state failed", "75m", 6, &[("ServiceFailed", "h0:9840")]),
+    ("Xid 79 takes a card", "68m", 6, &[("GpuXidCritical", "h0:9840")]),
+    // The event is over after ten minutes, its consequence is not.
+    ("Xid 79 takes a card", "74m", 5, &[("GpuMissing", "h0:9840")]),
 ];
 
 #[test]
@@ -130,6 +134,12 @@ fn a_cause_mutes_what_is_about_the_same_thing_and_nothing_else() {
     assert_eq!(names(&chain), ["GpuXidCritical"]);
     assert_eq!(names(&chain[1..]), ["TargetDown"], "and the verdict about its host");
     assert_eq!(names(&chain[2..]), ["SloBudgetBurnFast", "NodeUnhealthy"]);
+    // A card that told why it went is not told of twice; one that went silently is.
+    let gone = alert("GpuMissing", "node", true, &here[..2]);
+    assert_eq!(names(&[chain[0].clone(), gone.clone()]), ["GpuXidCritical"]);
+    let beyond = [("cluster", "c1"), ("node", "h1")];
+    let other_host = alert("GpuXidCritical", "node", true, &beyond);
+    assert_eq!(names(&[other_host, gone]), ["GpuXidCritical", "GpuMissing"]);
     // Another cluster, another model, a cause without a model.
     let elsewhere = [("cluster", "c2"), ("node", "h0"), ("model_name", "m")];
     let other = [("cluster", "c1"), ("node", "h0"), ("model_name", "m2")];

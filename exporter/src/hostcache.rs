@@ -39,6 +39,18 @@ pub enum CacheSource {
     Plan,
 }
 
+impl CacheSource {
+    /// The name, as in labels and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Log => "log",
+            Self::Plan => "plan",
+        }
+    }
+}
+
 /// Host bytes of one pool on one node, all ranks there together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {

@@ -87,6 +87,7 @@ pub fn start(
     let mut remembered = BTreeMap::new();
     let oldest = (interval * FRESH_INTERVALS).max(DEADLINE * 2);
     let (slot, units) = (slots.hostcache.clone(), slots.systemd.clone());
+    let mut said = BTreeMap::new();
     let gather = async move || {
         let found = gather(&sources, &mut remembered, oldest)?;
         let units = units.view(Now::read()).facts;
@@ -97,6 +98,7 @@ pub fn start(
         // A better source that fails while another answers is no failure, nor is one of a service
         // that does not run.
         for (name, found) in &found.0 {
+            found.say(name, &mut said);
             if found.cache.is_none() && !is_down(name) {
                 let failed = |error: &&CollectError| matches!(error, CollectError::Failed { .. });
                 let first = found.problems.iter().map(|(_, error)| error).find(failed);
@@ -294,6 +296,19 @@ fn foreign() -> CollectError {
 }
 
 impl Found {
+    /// Logs once from which source sizes of a service come now, and why not from a better one.
+    fn say(&self, name: &str, said: &mut BTreeMap<String, Option<CacheSource>>) {
+        let source = self.cache.as_ref().map(|cache| cache.source);
+        // Nothing was read yet: that is the start, and no news.
+        if said.get(name) == Some(&source) || (source.is_none() && self.problems.is_empty()) {
+            return;
+        }
+        said.insert(name.to_owned(), source);
+        let why: Vec<String> = self.problems.iter().map(|(_, error)| error.to_string()).collect();
+        let source = source.map_or("none", CacheSource::as_str);
+        tracing::info!(service = name, source, why = why.join("; "), "Sizes of a host cache.");
+    }
+
     fn consider(&mut self, source: CacheSource, result: Result<Cache, CollectError>) {
         match result {
             Ok(cache) => self.cache = Some(cache),

@@ -189,8 +189,7 @@ impl Tree {
         }
     }
 
-    /// Puts a pipe in the place of a file: whoever opens it waits for ever. [`Tree::write`] puts a
-    /// file back; [`Tree::release`] lets go who waits.
+    /// Puts a pipe in the place of a file: whoever opens it waits until [`Tree::end_fifo`].
     pub fn fifo(&self, path: impl AsRef<Path>) {
         let path = self.root.join(path);
         drop(fs::remove_file(&path));
@@ -199,10 +198,14 @@ impl Tree {
             .expect("a pipe in the tree");
     }
 
-    /// Ends the wait of whoever opened the pipe at `path`: it reads nothing.
-    pub fn release(&self, path: impl AsRef<Path>) {
-        let path = self.root.join(path);
-        // Open for both, so that this does not wait either.
-        drop(fs::File::options().read(true).write(true).open(path).expect("a pipe of the tree"));
+    /// Puts a file in the place of a pipe. Who waited for the pipe reads nothing from it; who comes
+    /// later reads the file.
+    pub fn end_fifo(&self, path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
+        let at = self.root.join(path.as_ref());
+        // Open for both, so that this does not wait either. Readers wait on until it is closed, so
+        // none of them opens the pipe again.
+        let pipe = fs::File::options().read(true).write(true).open(at).expect("a pipe of the tree");
+        self.write(path, text);
+        drop(pipe);
     }
 }

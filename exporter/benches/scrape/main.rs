@@ -119,12 +119,9 @@ fn hung(tree: &Tree, cards: &fake_nvml::Node, judged: &mut Judged) {
     let bus = UnixListener::bind(folder.join("bus")).expect("a socket in the tree");
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/health", silent.local_addr().expect("it listens"));
-    let held = std::thread::spawn(move || {
-        // Whoever asks is accepted and left waiting, until this program ends.
-        let bus = std::thread::spawn(move || bus.incoming().collect::<Vec<_>>());
-        let held: Vec<_> = silent.incoming().collect();
-        (held, bus)
-    });
+    // Whoever asks is accepted and left waiting, until this program ends.
+    std::thread::spawn(move || hold(bus.incoming()));
+    std::thread::spawn(move || hold(silent.incoming()));
     let service = format!("server,unit=server.service,url={url}");
     let bus = format!("unix:path={}", folder.join("bus").display());
     let service =
@@ -148,8 +145,14 @@ fn hung(tree: &Tree, cards: &fake_nvml::Node, judged: &mut Judged) {
     println!("\nOne card hung, system bus and health URL silent:\n  {}", ours.line());
     judged.bar("p99 of a scrape while all that hangs, ms", ours.quantile(0.99) * 1e3, 10.0);
     cards.heal(3, "*");
-    drop(ours);
-    drop(held);
+}
+
+/// Accepts, and keeps what it accepted.
+fn hold<T>(incoming: impl Iterator<Item = T>) {
+    let mut held = Vec::new();
+    for one in incoming {
+        held.push(one);
+    }
 }
 
 fn ours(

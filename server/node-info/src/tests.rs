@@ -123,6 +123,35 @@ fn the_real_host_answers() {
     assert!(root.process().expect("Linux has /proc/self").resident_bytes > 0);
 }
 
+/// Whatever this machine has is understood: absent and forbidden is allowed, malformed is not.
+#[test]
+fn the_real_host_is_understood() {
+    let root = Root::default();
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let mut problems: Vec<Problem> = Vec::new();
+    if let Some(found) = root.numa().expect("the folder can be listed") {
+        let known = found.entries.iter().filter(|node| node.memory.is_some());
+        assert!(known.count() > 0, "{:?}", found.problems);
+        problems.extend(found.problems);
+    }
+    problems.extend(root.watermarks().err().map(Problem::from));
+    problems.extend(root.pressure().map_or_else(
+        |error| vec![error.into()],
+        |found| found.map_or_else(Vec::new, |found| found.problems),
+    ));
+    let own = std::process::id();
+    let status = root.process_status(own).expect("this process runs");
+    assert!(status.resident.is_some_and(|bytes| bytes > 0));
+    problems.extend(root.mempolicy(own).err().map(Problem::from));
+    let cards = root.cards(0x10de).ok().flatten().unwrap_or_default();
+    let ports = root.ports().ok().flatten().unwrap_or_default();
+    problems.extend(cards.problems.into_iter().chain(ports.problems));
+    problems.retain(|problem| problem.kind == FactKind::Malformed);
+    assert_eq!(problems, []);
+}
+
 /// Two nodes of 256 GB, one of them full of page cache and shared memory; a third without memory.
 fn two_nodes(rest: &[(&str, &str)]) -> Host {
     let base = "sys/devices/system/node";

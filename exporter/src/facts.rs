@@ -4,6 +4,7 @@
 //! composed from facts (the page, the verdict, the joins) is handed a [`Facts`] and reads no slot.
 
 use crate::config::Config;
+use crate::gpu::{GpuFacts, KmsgFacts, PciFacts, SlowFacts};
 use crate::hostcache::CacheFacts;
 use crate::maintenance::Maintenance;
 use crate::node::{NumaFacts, PressureFacts, RdmaFacts};
@@ -61,6 +62,15 @@ macro_rules! slots {
 }
 
 slots! {
+    /// Cards. The facts carry their own times: look at the last ones, whatever became of the
+    /// collection.
+    gpu: GpuFacts = Gpu;
+    /// How reading the slow values of cards goes.
+    gpu_slow: SlowFacts = GpuSlow;
+    /// Cards that the bus has.
+    pci: PciFacts = Pci;
+    /// Errors of cards in the kernel's log.
+    kmsg: KmsgFacts = Kmsg;
     /// Units of services.
     systemd: UnitFacts = Systemd;
     /// Health URLs of services.

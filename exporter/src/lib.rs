@@ -8,6 +8,7 @@
 
 pub mod config;
 pub mod facts;
+pub mod gpu;
 pub mod hostcache;
 pub mod maintenance;
 pub mod node;

@@ -93,6 +93,16 @@ pub(crate) fn instance_ids(device: &Device<'static>) -> Result<(u32, u32), NvmlE
     Ok((first, second))
 }
 
+/// The one error count of a link that the wrapper has no name for.
+pub(crate) fn link_ecc_errors(device: &Device<'static>, link: u32) -> Result<u64, NvmlError> {
+    let call = symbol(device.nvml().lib().nvmlDeviceGetNvLinkErrorCounter.as_ref())?;
+    let kind = nvml::nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_ECC_DATA;
+    let mut count = 0;
+    // SAFETY: the handle is the library's own, and the call fills one number.
+    nvml_try(unsafe { call(device.handle(), link, kind, &raw mut count) })?;
+    Ok(count)
+}
+
 /// A field of one of a card's parts, such as a link, which the wrapper cannot ask for.
 pub(crate) fn scoped_field(
     device: &Device<'static>,

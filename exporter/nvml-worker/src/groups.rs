@@ -161,6 +161,13 @@ fn link(reading: &mut Reading<'_>, number: u32) -> Option<Link> {
         ),
         crc_flit: count(ErrorCounter::DlCrcFlit, 2, Some(id::NVML_FI_DEV_NVLINK_ERROR_DL_CRC)),
         crc_data: count(ErrorCounter::DlCrcData, 3, None),
+        ecc_data: None,
+    };
+    let errors = LinkErrors {
+        ecc_data: reading.take(("nvmlDeviceGetNvLinkErrorCounter", number << 8 | 4), |card| {
+            fallback::link_ecc_errors(card, number)
+        }),
+        ..errors
     };
     Some(Link { link: number, up, errors })
 }

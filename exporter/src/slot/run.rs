@@ -118,7 +118,7 @@ pub fn run_async<T: Send + Sync + 'static>(
 
 /// Leaves the result in the slot. What fails is logged when it starts to fail, and when it works
 /// again: not every second.
-fn end<T>(slot: &Slot<T>, result: Result<T, CollectError>) {
+pub(crate) fn end<T>(slot: &Slot<T>, result: Result<T, CollectError>) {
     let now = Now::read();
     let before = slot.view(now).status;
     slot.finish(now, result);

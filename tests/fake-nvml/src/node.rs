@@ -53,7 +53,7 @@ impl Node {
         }
         for link in 0..18 {
             lines.insert(format!("*.nvmlDeviceGetNvLinkState.{link}"), "1".to_owned());
-            for kind in 0..4 {
+            for kind in 0..5 {
                 let key = format!("*.nvmlDeviceGetNvLinkErrorCounter.{link}.{kind}");
                 lines.insert(key, "0".to_owned());
             }

@@ -111,6 +111,7 @@ fn the_fullest_report_fits_a_line() {
         crc_data: Some(u64::MAX),
         replay: Some(u64::MAX),
         recovery: Some(u64::MAX),
+        ecc_data: Some(u64::MAX),
     };
     let memory = Memory { total: u64::MAX, used: u64::MAX, free: u64::MAX, reserved: Some(1) };
     let instance = |gpu_instance| Instance {

@@ -239,6 +239,8 @@ group! {
         replay: Option<u64>,
         /// The link recovered.
         recovery: Option<u64>,
+        /// Memory of the link.
+        ecc_data: Option<u64>,
     }
 }
 

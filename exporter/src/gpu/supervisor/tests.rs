@@ -93,7 +93,11 @@ impl Bench {
                         self.answer(card, group, &uuid(card));
                     }
                     Action::Say(Request::Poll { .. }) => {}
-                    other => others.push(other),
+                    other @ (Action::Start
+                    | Action::Say(_)
+                    | Action::CloseInput
+                    | Action::Kill
+                    | Action::Abandon) => others.push(other),
                 }
             }
             self.wait(Duration::from_millis(100));

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use fake_node::{Group, Tree};
+use metric_catalog::node as catalog;
 use started::{Started, free_port};
 
 const ROUNDS: usize = 5;
@@ -34,29 +35,35 @@ const OTHER: &str = "prometheus-node-exporter";
 const COLLECTORS: [&str; 6] =
     ["meminfo", "meminfo_numa", "pressure", "vmstat", "zoneinfo", "infiniband"];
 /// Numbers that both show, by its names and by ours: they must be the same.
-const SAME: [(&str, &str); 8] = [
-    ("node_memory_numa_MemTotal{node=\"0\"}", "numa_memory_total_bytes{numa_node=\"0\"}"),
-    ("node_memory_numa_MemFree{node=\"1\"}", "numa_memory_free_bytes{numa_node=\"1\"}"),
-    ("node_memory_numa_FilePages{node=\"1\"}", "numa_memory_file_bytes{numa_node=\"1\"}"),
-    ("node_memory_numa_AnonPages{node=\"0\"}", "numa_memory_anon_bytes{numa_node=\"0\"}"),
+const SAME: [(&str, &str, &str); 8] = [
+    ("numa_MemTotal{node=\"0\"}", catalog::NUMA_MEMORY_TOTAL.name(), "{numa_node=\"0\"}"),
+    ("numa_MemFree{node=\"1\"}", catalog::NUMA_MEMORY_FREE.name(), "{numa_node=\"1\"}"),
+    ("numa_FilePages{node=\"1\"}", catalog::NUMA_MEMORY_FILE.name(), "{numa_node=\"1\"}"),
+    ("numa_AnonPages{node=\"0\"}", catalog::NUMA_MEMORY_ANON.name(), "{numa_node=\"0\"}"),
     (
-        "node_memory_numa_numa_miss_total{node=\"0\"}",
-        "numa_page_allocations_total{numa_node=\"0\",outcome=\"miss\"}",
+        "numa_numa_miss_total{node=\"0\"}",
+        catalog::NUMA_PAGE_ALLOCATIONS.name(),
+        "{numa_node=\"0\",outcome=\"miss\"}",
     ),
     (
         "node_pressure_memory_stalled_seconds_total",
-        "pressure_stalled_seconds_total{resource=\"memory\"}",
+        catalog::PRESSURE_STALLED.name(),
+        "{resource=\"memory\"}",
     ),
     (
-        "node_infiniband_port_data_transmitted_bytes_total{device=\"mlx5_1\",port=\"1\"}",
-        "rdma_transmit_bytes_total{device=\"mlx5_1\",port=\"1\",numa_node=\"1\"}",
+        "port_data_transmitted_bytes_total{device=\"mlx5_1\",port=\"1\"}",
+        catalog::RDMA_TRANSMIT.name(),
+        "{device=\"mlx5_1\",port=\"1\",numa_node=\"1\"}",
     ),
     (
-        "node_infiniband_rate_bytes_per_second{device=\"mlx5_0\",port=\"1\"}",
-        "rdma_port_rate_bytes_per_second{device=\"mlx5_0\",port=\"1\",numa_node=\"0\"}",
+        "infiniband_rate_bytes_per_second{device=\"mlx5_0\",port=\"1\"}",
+        catalog::RDMA_PORT_RATE.name(),
+        "{device=\"mlx5_0\",port=\"1\",numa_node=\"0\"}",
     ),
 ];
 const CARDS: usize = 8;
+/// The card that hangs.
+const HUNG: usize = 3;
 const GROUP: &str = "/system.slice/server.service";
 
 fn main() -> ExitCode {
@@ -73,9 +80,7 @@ fn main() -> ExitCode {
 /// Ours and the other one, side by side.
 fn quiet(tree: &Tree, cards: &fake_nvml::Node, judged: &mut Judged) {
     let mut ours = ours("sightline-exporter", tree, cards, &[], None);
-    wait(&ours, "all cards", |page| {
-        (0..CARDS).all(|card| page.contains(&format!("sightline_node_gpu_up{{gpu=\"{card}\"")))
-    });
+    wait(&ours, "all cards", |page| (0..CARDS).all(|card| up(page, card) == Some(true)));
     let mut other = node_exporter("node exporter", tree, &[]);
     // Its largest collector by far; ours has nothing like it.
     let mut with_cpu = node_exporter("node exporter, and cpu", tree, &["cpu"]);
@@ -127,24 +132,19 @@ fn hung(tree: &Tree, cards: &fake_nvml::Node, judged: &mut Judged) {
     let service =
         ["--service", service.as_str(), "--interval", "probe=1s", "--interval", "systemd=1s"];
     let mut ours = ours("with all that hung", tree, cards, &service, Some(&bus));
-    cards.fail(3, "*", "hang");
+    cards.fail(HUNG, "*", "hang");
+    let failed = format!("{}{{collector=\"systemd\"}} 0", catalog::COLLECTOR_SUCCESS.name());
+    let silent = format!("{}{{service=\"server\"}} 0", catalog::SERVICE_PROBE_SUCCESS.name());
     wait(&ours, "the hung card is down, the bus has timed out, and so has the probe", |page| {
-        let says = |series: &str| page.lines().any(|line| line.starts_with(series));
-        let failed = |collector: &str| {
-            says(&format!("sightline_node_collector_success{{collector=\"{collector}\"}} 0"))
-        };
-        let down = page.lines().any(|line| {
-            line.starts_with("sightline_node_gpu_up{gpu=\"3\"") && line.ends_with(" 0")
-        });
-        down && failed("systemd")
-            && says("sightline_node_service_probe_success{service=\"server\"} 0")
+        let says = |series: &String| page.lines().any(|line| line == series);
+        up(page, HUNG) == Some(false) && says(&failed) && says(&silent)
     });
     for _ in 0..ROUNDS {
         ours.round(WARM, SCRAPES);
     }
     println!("\nOne card hung, system bus and health URL silent:\n  {}", ours.line());
     judged.bar("p99 of a scrape while all that hangs, ms", ours.quantile(0.99) * 1e3, 10.0);
-    cards.heal(3, "*");
+    cards.heal(HUNG, "*");
 }
 
 /// Accepts, and keeps what it accepted.
@@ -197,16 +197,26 @@ fn node_exporter(name: &'static str, tree: &Tree, more: &[&str]) -> Option<Start
 
 /// Whether both read the same from the same files.
 fn agree(ours: &str, theirs: &str) {
+    // Whole lines of ours; of theirs, names begin differently from collector to collector.
     let value = |page: &str, series: &str| {
-        let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        let value = line.and_then(|value| value.parse::<f64>().ok());
+        let mut lines = page.lines().filter(|line| !line.starts_with('#'));
+        let value =
+            lines.find_map(|line| line.rsplit_once(' ').filter(|(s, _)| s.ends_with(series)));
+        let value = value.and_then(|(_, value)| value.parse::<f64>().ok());
         value.unwrap_or_else(|| panic!("no {series}\n{page}"))
     };
-    for (there, here) in SAME {
-        let (there, here) = (value(theirs, there), value(ours, &format!("sightline_node_{here}")));
-        assert!((there - here).abs() <= there.abs() * 1e-12, "{there} is not {here}");
+    for (there, name, labels) in SAME {
+        let (there, here) = (value(theirs, there), value(ours, &format!("{name}{labels}")));
+        assert!((there - here).abs() <= there.abs() * 1e-12, "{name}: {there} is not {here}");
     }
     println!("{} numbers that both show are the same.", SAME.len());
+}
+
+/// Whether a card answers; `None` where it is not on the page.
+fn up(page: &str, card: usize) -> Option<bool> {
+    let series = format!("{}{{gpu=\"{card}\",", catalog::GPU_UP.name());
+    let line = page.lines().find(|line| line.starts_with(&series))?;
+    Some(line.ends_with(" 1"))
 }
 
 /// Waits until a page says what is wanted.

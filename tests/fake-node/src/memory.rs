@@ -178,22 +178,31 @@ fn zoneinfo(tree: &Tree) {
 
 fn zone(text: &mut String, node: &NodeShape, name: &str, marks: [u64; 3], managed: u64) {
     let [min, low, high] = marks;
-    writeln!(
-        text,
-        "Node {}, zone {name:>8}\n  per-node stats\n      nr_free_pages 7\n  pages free     1000\n        \
-         boost    0\n        min      {min}\n        low      {low}\n        high     {high}\n        \
-         spanned  {managed}\n        present  {managed}\n        managed  {managed}\n        \
-         protection: (0, 0, 0, 0, 0)\n      nr_free_pages 1000\n  pagesets",
-        node.id
-    )
-    .expect("a string takes all");
+    let mut line = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    line(format!("Node {}, zone {name:>8}", node.id));
+    line("  per-node stats\n      nr_free_pages 7\n  pages free     1000".to_owned());
+    for (field, pages) in [
+        ("boost", 0),
+        ("min", min),
+        ("low", low),
+        ("high", high),
+        ("spanned", managed),
+        ("present", managed),
+        ("managed", managed),
+    ] {
+        line(format!("        {field:<8} {pages}"));
+    }
+    line("        protection: (0, 0, 0, 0, 0)\n      nr_free_pages 1000\n  pagesets".to_owned());
     for cpu in &node.cpus {
-        writeln!(
-            text,
-            "    cpu: {cpu}\n              count:    10\n              high:     378\n              \
-             batch:    63\n  vm stats threshold: 12"
-        )
-        .expect("a string takes all");
+        // Lists of a CPU have a `high` of their own, with a colon.
+        line(format!("    cpu: {cpu}"));
+        for (field, value) in [("count:", 10), ("high:", 378), ("batch:", 63)] {
+            line(format!("              {field:<8} {value}"));
+        }
+        line("  vm stats threshold: 12".to_owned());
     }
     text.push_str("  node_unreclaimable:  0\n  start_pfn:           1\n");
 }

@@ -367,7 +367,9 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_a_parser_panic(text in "([a-zA-Z:=, \\-0-9.]{0,12}[ :=][0-9kBN+-]{0,20}\n){0,6}") {
+    fn no_text_makes_a_parser_panic(
+        text in "([a-zA-Z:=, \\-0-9.]{0,12}[ :=][0-9kBN+-]{0,20}\n){0,6}",
+    ) {
         for (_, parse) in PARSERS {
             drop(parse(text.as_bytes()));
         }

@@ -22,7 +22,7 @@ step "simulation of clusters, 10,000 seeds" \
 step "rules against Prometheus, 150 seeds and all scenarios" \
   env SIGHTLINE_RULES_SEEDS=150 cargo test --locked --package stack --lib rules::differential
 export SIGHTLINE_TEST_PREBUILT=1
-for client in openai-python openai-npm litellm langchain lm-eval aiperf; do
+for client in nvml openai-python openai-npm litellm langchain lm-eval aiperf; do
   step "client: $client" "tests/clients/$client/run.sh"
 done
 steps_done "make proof"

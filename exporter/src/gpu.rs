@@ -11,11 +11,15 @@ pub mod page;
 pub mod pci;
 pub mod supervisor;
 
+use std::ffi::OsString;
 use std::io;
+use std::process::ExitCode;
+
+use nvml_worker::Ending;
 
 pub use facts::{Card, GpuFacts, Library, Seen};
 pub use kmsg::KmsgFacts;
-pub use link::Handle;
+pub use link::{Handle, Launch};
 pub use pci::PciFacts;
 
 use crate::config::Config;
@@ -35,7 +39,36 @@ pub struct SlowFacts {
 /// # Errors
 /// The system gives no thread.
 pub fn start(config: &Config, slots: &Slots, stop: &Stop) -> io::Result<Handle> {
+    start_with(config, slots, stop, Launch::default())
+}
+
+/// As [`start`], with another program as the worker.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(
+    config: &Config,
+    slots: &Slots,
+    stop: &Stop,
+    launch: Launch,
+) -> io::Result<Handle> {
     pci::start(config, slots, stop)?;
     kmsg::start(config, slots, stop)?;
-    link::start(config, slots, stop)
+    link::start(config, slots, stop, launch)
+}
+
+/// Whether this process was started to be the worker.
+#[must_use]
+pub fn is_worker(arguments: &[OsString]) -> bool {
+    arguments.get(1).is_some_and(|first| first == nvml_worker::ARGUMENT)
+}
+
+/// Is the worker, until its input ends.
+#[must_use]
+pub fn work() -> ExitCode {
+    match nvml_worker::run(io::stdin().lock(), io::stdout()) {
+        Ending::Clean | Ending::Hung => ExitCode::SUCCESS,
+        // Somebody else than the supervisor is talking.
+        Ending::Garbage(_) => ExitCode::from(64),
+    }
 }

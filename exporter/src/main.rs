@@ -1,3 +1,12 @@
 //! `sightline-exporter`: the command line.
 
-fn main() {}
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if exporter::gpu::is_worker(&arguments) {
+        return exporter::gpu::work();
+    }
+    ExitCode::SUCCESS
+}

@@ -74,8 +74,27 @@ impl Handle {
     }
 }
 
-/// Starts the thread.
-pub(super) fn start(config: &Config, slots: &Slots, stop: &Stop) -> io::Result<Handle> {
+/// What is started as the worker, and how much is put up with.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The program, started with [`nvml_worker::ARGUMENT`].
+    pub program: PathBuf,
+    /// How long is waited for it.
+    pub patience: Patience,
+}
+
+impl Default for Launch {
+    /// This program as it is running, also after its file was replaced.
+    fn default() -> Self {
+        Self { program: PathBuf::from("/proc/self/exe"), patience: Patience::default() }
+    }
+}
+
+/// Starts the thread. It ends with `stop`, and the worker with it.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn start(config: &Config, slots: &Slots, stop: &Stop, launch: Launch) -> io::Result<Handle> {
     let release = config.nvml.release;
     if config.nvml.off {
         slots.gpu.unsupported("NVML is switched off");
@@ -92,14 +111,13 @@ pub(super) fn start(config: &Config, slots: &Slots, stop: &Stop) -> io::Result<H
         slow: config.interval(CollectorName::GpuSlow),
         fixed: config.intervals.of(Timer::GpuStatic),
     };
-    let (now, patience) = (Now::read(), Patience::default());
+    let now = Now::read();
     let link = Link {
-        supervisor: Supervisor::new(open, intervals, patience, now),
+        supervisor: Supervisor::new(open, intervals, launch.patience, now),
         intervals,
         slots: slots.clone(),
         expect: config.expect_gpus,
-        // The program as it is running, also after its file was replaced.
-        program: PathBuf::from("/proc/self/exe"),
+        program: launch.program,
         tell: tell.clone(),
         child: None,
         abandoned: Vec::new(),

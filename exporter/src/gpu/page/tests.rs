@@ -83,10 +83,9 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let mut config = Config::default();
-        config.services = ["prefill", "decode", "stopped"]
-            .map(|name| format!("{name},unit={name}.service").parse().expect("a service"))
-            .into();
+        let services = ["prefill", "decode", "stopped"]
+            .map(|name| format!("{name},unit={name}.service").parse().expect("a service"));
+        let config = Config { services: services.into(), ..Config::default() };
         Self { slots: Slots::new(&config), config, now: Now::read() }
     }
 

@@ -13,6 +13,9 @@ use std::time::Duration;
 
 use metric_catalog::node::{XIDS_CRITICAL, XIDS_NOTED};
 
+#[cfg(test)]
+pub(crate) use service::KEYS as SERVICE_KEYS;
+pub(crate) use service::escape;
 pub use service::{LogSource, Service, Url};
 
 use crate::slot::CollectorName;
@@ -164,7 +167,7 @@ impl Timer {
     pub const fn default_interval(self) -> Duration {
         use CollectorName as Name;
         Duration::from_secs(match self {
-            Self::Collector(Name::Gpu | Name::Kmsg) | Self::Page => 1,
+            Self::Collector(Name::Gpu | Name::Kmsg | Name::WebConfig) | Self::Page => 1,
             Self::Collector(Name::Numa | Name::Pressure) => 2,
             Self::Collector(
                 Name::Rdma

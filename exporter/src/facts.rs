@@ -6,6 +6,7 @@
 use crate::config::Config;
 use crate::gpu::{GpuFacts, KmsgFacts, PciFacts, SlowFacts};
 use crate::hostcache::CacheFacts;
+use crate::http::Loaded;
 use crate::maintenance::Maintenance;
 use crate::node::{NumaFacts, PressureFacts, RdmaFacts};
 use crate::service::group::GroupFacts;
@@ -32,6 +33,12 @@ macro_rules! slots {
                         Slot::new(name, interval)
                     }),+
                 }
+            }
+
+            /// As if no collector had anything to collect here.
+            #[cfg(test)]
+            pub(crate) fn silence_for_test(&self) {
+                $(self.$field.unsupported("not in this test");)+
             }
 
             /// What is known at `now`.
@@ -87,4 +94,6 @@ slots! {
     rdma: RdmaFacts = Rdma;
     /// Planned work on this node.
     maintenance: Maintenance = Maintenance;
+    /// The exporter's own web configuration.
+    web_config: Loaded = WebConfig;
 }

@@ -6,12 +6,22 @@
 //! driver, a bus or a file while somebody scrapes.
 #![forbid(unsafe_code)]
 
+pub mod app;
+pub mod cli;
 pub mod config;
+pub mod exit;
 pub mod facts;
 pub mod gpu;
+pub mod health;
 pub mod hostcache;
+pub mod http;
 pub mod maintenance;
 pub mod node;
+pub mod notify;
+mod out;
+pub mod page;
+pub mod paint;
+pub mod sandbox;
 pub mod service;
 pub mod slot;
 pub mod units;

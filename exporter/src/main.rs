@@ -1,4 +1,4 @@
-//! `sightline-exporter`: the command line.
+//! Entry point: everything is in the library.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -8,5 +8,5 @@ fn main() -> ExitCode {
     if exporter::gpu::is_worker(&arguments) {
         return exporter::gpu::work();
     }
-    ExitCode::SUCCESS
+    exporter::cli::run(arguments)
 }

@@ -105,7 +105,7 @@ impl FromStr for Url {
 }
 
 /// The keys of a service, in the order of the help.
-const KEYS: [&str; 10] =
+pub(crate) const KEYS: [&str; 10] =
     ["unit", "cgroup", "url", "metrics", "log", "plan", "target", "ratio", "node", "start-up"];
 
 impl FromStr for Service {
@@ -225,7 +225,6 @@ fn split(text: &str) -> Vec<String> {
 }
 
 /// Writes a value so that [`Service`] reads it back.
-#[cfg(test)]
 pub(crate) fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace(',', "\\,")
 }

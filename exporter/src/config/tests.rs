@@ -65,7 +65,7 @@ fn a_wrong_service_is_told_the_value_the_reason_and_what_would_work() {
 #[test]
 fn what_is_escaped_reads_back() {
     for value in ["/a,b", "/a\\b", "/a\\,b", "/plain", "/trail\\"] {
-        let text = format!("a,log={}", service::escape(value));
+        let text = format!("a,log={}", escape(value));
         assert_eq!(service(&text).log, Some(LogSource::File(value.into())), "{text}");
     }
 }

@@ -35,8 +35,14 @@ pub(crate) fn run(args: &[&str]) -> Output {
 }
 
 impl Exporter {
-    /// Starts it on a free port with these arguments and waits until it answers.
+    /// Starts it on a free port with these arguments and waits until it answers. It is not
+    /// confined: tests hand it files and libraries from anywhere.
     pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_with(args, |command| command.arg("--no-sandbox"))
+    }
+
+    /// The same, confined as it is when it is installed.
+    pub(crate) fn start_confined(args: &[&str]) -> Self {
         Self::start_with(args, |command| command)
     }
 
@@ -68,13 +74,7 @@ impl Exporter {
     pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         let started = Instant::now();
         let mut stream = self.connect();
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
-        for (name, value) in headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        stream.write_all(format!("{head}\r\n").as_bytes()).expect("it reads");
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).expect("it answers");
+        let bytes = exchange(&mut stream, method, path, headers);
         Answer { took: started.elapsed(), ..Answer::parse(&bytes) }
     }
 
@@ -140,6 +140,23 @@ impl Drop for Exporter {
             drop(self.child.wait());
         }
     }
+}
+
+/// One request and all of its answer.
+pub(crate) fn exchange<S: Read + Write>(
+    stream: &mut S,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Vec<u8> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    stream.write_all(format!("{head}\r\n").as_bytes()).expect("it reads");
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("it answers");
+    bytes
 }
 
 /// Sends a signal to a process that this test started.

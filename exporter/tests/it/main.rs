@@ -2,5 +2,7 @@
 //!
 //! One module for each area; `harness` starts the program and reads its pages.
 
+mod confined;
 mod harness;
 mod http;
+mod tls;

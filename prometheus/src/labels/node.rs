@@ -32,6 +32,8 @@ closed! {
         Hostcache = "hostcache",
         /// The file that says what work is planned.
         Maintenance = "maintenance",
+        /// The file that says who may ask, and how the answers are encrypted.
+        WebConfig = "web_config",
     }
     /// Why a collection failed.
     CollectorError: "error" {

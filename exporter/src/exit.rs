@@ -1,0 +1,49 @@
+//! How the process ends: the exit codes of Sightline's programs that apply here.
+
+use std::process::ExitCode;
+
+/// Why the process stopped, as a supervisor sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// A clean stop.
+    Ok = 0,
+    /// The command line is wrong. The same call fails again.
+    Usage = 64,
+    /// This host cannot satisfy the configuration: no such address.
+    Host = 69,
+    /// A defect of the program.
+    Internal = 70,
+    /// Not now, perhaps later: the port is in use.
+    Temporary = 75,
+    /// The system refuses: a privileged port, an unreadable file.
+    Permission = 77,
+    /// The configuration contradicts itself or the node.
+    Configuration = 78,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl Exit {
+    /// The code of an error from opening a file or a socket.
+    #[must_use]
+    pub fn of_io(error: &std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let kind = error.kind();
+        if kind == ErrorKind::PermissionDenied {
+            Self::Permission
+        } else if kind == ErrorKind::AddrInUse {
+            Self::Temporary
+        } else if kind == ErrorKind::AddrNotAvailable {
+            Self::Host
+        } else if kind == ErrorKind::NotFound || kind == ErrorKind::InvalidInput {
+            Self::Configuration
+        } else {
+            Self::Internal
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! counts as failed, so that not knowing never passes silently. Nothing here reads a clock or a
 //! file.
 
+mod gpus;
 mod history;
 mod node;
 pub mod report;
@@ -70,6 +71,16 @@ const CHECKS: &[Check] = {
     use CheckSeverity::{Critical, Warning};
     use HealthCheck as Is;
     &[
+        Check { check: Is::GpuPresent, severity: Critical, judge: gpus::present },
+        Check { check: Is::GpuResponding, severity: Critical, judge: gpus::responding },
+        Check { check: Is::GpuRecovery, severity: Critical, judge: gpus::recovery },
+        Check { check: Is::GpuXid, severity: Critical, judge: gpus::critical_xids },
+        Check { check: Is::GpuXid, severity: Warning, judge: gpus::noted_xids },
+        Check { check: Is::GpuEcc, severity: Critical, judge: gpus::ecc },
+        Check { check: Is::GpuRowRemap, severity: Warning, judge: gpus::row_remap },
+        Check { check: Is::GpuThermal, severity: Warning, judge: gpus::thermal },
+        Check { check: Is::GpuPcieLink, severity: Warning, judge: gpus::pcie_link },
+        Check { check: Is::GpuMemory, severity: Warning, judge: gpus::memory },
         Check { check: Is::ServiceUp, severity: Critical, judge: services::up },
         Check { check: Is::ServiceRestarts, severity: Critical, judge: services::restarts },
         Check { check: Is::NumaHeadroom, severity: Critical, judge: node::headroom },

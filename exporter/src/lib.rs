@@ -9,6 +9,7 @@
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod dcgm;
 pub mod exit;
 pub mod facts;
 pub mod gpu;

@@ -13,7 +13,7 @@ use crate::health::{Input, Judge, Verdict, report};
 use crate::hostcache::join::Join;
 use crate::service::State;
 use crate::slot::{FRESH_INTERVALS, Now};
-use crate::{hostcache, maintenance, node, page, service};
+use crate::{dcgm, gpu, hostcache, maintenance, node, page, service};
 
 /// What is handed out, as bytes.
 #[derive(Debug, Clone, Default)]
@@ -51,14 +51,16 @@ pub struct Painter {
     config: Arc<Config>,
     slots: Slots,
     sandboxed: bool,
+    hostname: String,
     judge: Judge,
 }
 
 impl Painter {
-    /// For these slots.
+    /// For these slots. Reads the name of the host.
     #[must_use]
     pub fn new(config: Arc<Config>, slots: Slots, sandboxed: bool) -> Self {
-        Self { config, slots, sandboxed, judge: Judge::default() }
+        let hostname = dcgm::hostname(&config.paths.procfs);
+        Self { config, slots, sandboxed, hostname, judge: Judge::default() }
     }
 
     /// What is known at `now`. The reason of a change of the verdict is logged.
@@ -91,6 +93,10 @@ impl Painter {
     /// What the node has.
     fn families(&self, facts: &Facts, states: &[State<'_>], joined: &Join, page: &mut Page) {
         let config = &self.config;
+        gpu::page::gpu(facts, config, page);
+        if config.compat_dcgm {
+            dcgm::page(facts, &self.hostname, page);
+        }
         node::page::numa(&facts.numa, config.reserve, page);
         node::page::pressure(&facts.pressure, page);
         node::page::rdma(&facts.rdma, &config.rdma_required, page);

@@ -11,7 +11,7 @@ use crate::http::auth::Checker;
 use crate::http::{InForce, Loaded, Release, reload};
 use crate::service::fetch::Client;
 use crate::slot::{Now, Stop, run_blocking};
-use crate::{hostcache, maintenance, node, service};
+use crate::{gpu, hostcache, maintenance, node, service};
 
 /// What collectors are started with.
 pub(super) struct Parts<'a> {
@@ -33,7 +33,8 @@ impl Parts<'_> {
         hostcache::start(config, slots, client, tasks, stop)?;
         self.maintenance()?;
         self.web_config()?;
-        Ok(Arc::new(|| Err("no card is held".to_owned())))
+        let cards = gpu::start(config, slots, stop)?;
+        Ok(Arc::new(move || cards.release()))
     }
 
     fn maintenance(&self) -> io::Result<()> {

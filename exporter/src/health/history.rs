@@ -63,7 +63,6 @@ impl History {
         counter.grew.is_some_and(|grew| now.since(grew) <= window)
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "asked about cards"))]
     /// For how long something has been so; `None` if it is not.
     pub(super) fn lasts(&mut self, what: &'static str, whose: &str, is: bool) -> Option<Duration> {
         let now = self.now();

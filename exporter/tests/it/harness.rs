@@ -38,7 +38,8 @@ impl Exporter {
     /// Starts it on a free port with these arguments and waits until it answers. It is not
     /// confined: tests hand it files and libraries from anywhere.
     pub(crate) fn start(args: &[&str]) -> Self {
-        Self::start_with(args, |command| command.arg("--no-sandbox"))
+        let free = if args.contains(&"--no-sandbox") { None } else { Some("--no-sandbox") };
+        Self::start_with(args, |command| command.args(free))
     }
 
     /// The same, confined as it is when it is installed.

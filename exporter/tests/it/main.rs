@@ -5,4 +5,8 @@
 mod confined;
 mod harness;
 mod http;
+mod mock_bus;
+mod mock_http;
+mod node;
 mod tls;
+mod whole;

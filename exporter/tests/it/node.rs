@@ -224,9 +224,11 @@ fn what_a_kernel_does_not_count_is_no_failure() {
     let page = exporter.page_where("pressure is switched off", |page| {
         collector(page, "supported", "pressure") == Some(0.0)
     });
-    assert!(page.all("sightline_node_collector_errors_total", &[("collector", "pressure")])
-        .iter()
-        .all(|(_, count)| *count == 0.0));
+    assert!(
+        page.all("sightline_node_collector_errors_total", &[("collector", "pressure")])
+            .iter()
+            .all(|(_, count)| *count == 0.0)
+    );
     assert_eq!(collector(&page, "supported", "rdma"), Some(0.0));
     assert_eq!(page.all(PORT_UP, &[]), []);
 }
@@ -330,8 +332,7 @@ fn a_port_goes_down_and_away() {
     let page = settled(&exporter, "rdma", 1.0, PORT_UP);
     assert_eq!((up(&page, "mlx5_0", "0"), up(&page, "mlx5_1", "1")), (Some(1.0), Some(1.0)));
     tree.set_port_state(1, "1: DOWN");
-    let page =
-        exporter.page_where("down", |page| up(page, "mlx5_1", "1") == Some(0.0));
+    let page = exporter.page_where("down", |page| up(page, "mlx5_1", "1") == Some(0.0));
     assert_eq!(up(&page, "mlx5_0", "0"), Some(1.0));
     tree.remove("sys/class/infiniband/mlx5_1");
     exporter.page_where("a required port that is gone is down", |page| {

@@ -40,9 +40,11 @@ fn errors(page: &Page, name: &str, error: &str) -> Option<f64> {
     page.value("sightline_node_collector_errors_total", &labels)
 }
 
-/// The first page that shows this family, and on which the collector has this success.
+/// The first page that shows this family, and on which the collector has this success. No scrape on
+/// the way takes long.
 fn settled(exporter: &Exporter, name: &str, success: f64, family: &str) -> Page {
     exporter.page_where(&format!("{name} has {success} and {family}"), |page| {
+        assert!(page.took < FAST, "a scrape took {:?}", page.took);
         collector(page, "success", name) == Some(success) && !page.all(family, &[]).is_empty()
     })
 }

@@ -110,7 +110,7 @@ impl Info {
     }
 
     /// Labels that its series have beside its own: those of all series, but no model where only a
-    /// router exports it and not by model, and those of the target alone where a node exporter does.
+    /// router exports it and not by model; of a node exporter those of the target alone.
     pub fn common_labels(&self) -> &'static [&'static str] {
         let modelless = self.per == Per::Process && self.roles == crate::roles::ROUTER;
         let all = &crate::promql::COMMON;

@@ -25,8 +25,8 @@ catalog! {
     SANDBOXED: Gauge<()> = "sightline_node_sandboxed";
     /// The verdict: 1 when no critical check fails or stays unknown beyond its grace period.
     HEALTHY: Gauge<()> = "sightline_node_healthy";
-    /// 1 when a check passes, 0 when it fails; the scope is a GPU, a NUMA node, a service, a port, a
-    /// collector or the node.
+    /// 1 when a check passes, 0 when it fails; scope names the GPU, NUMA node, service, port or
+    /// collector, or the node.
     HEALTH_CHECK: Gauge<(HealthCheck, CheckScope, CheckSeverity)> = "sightline_node_health_check";
     /// 0 when the check has no fresh data.
     HEALTH_CHECK_KNOWN: Gauge<(HealthCheck, CheckScope, CheckSeverity)> =
@@ -97,7 +97,8 @@ catalog! {
         "sightline_node_gpu_nvlink_errors_total";
     /// ECC errors since driver load; kind is corrected or uncorrected.
     GPU_ECC_ERRORS: Counter<(Gpu, Uuid, EccKind)> = "sightline_node_gpu_ecc_errors_total";
-    /// ECC errors over the life of the card, as it remembers them; kind is corrected or uncorrected.
+    /// ECC errors over the life of the card, as it remembers them; kind is corrected or
+    /// uncorrected.
     GPU_ECC_LIFETIME_ERRORS: Gauge<(Gpu, Uuid, EccKind)> =
         "sightline_node_gpu_ecc_lifetime_errors";
     /// Rows remapped; kind is corrected or uncorrected.

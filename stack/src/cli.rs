@@ -75,6 +75,10 @@ pub struct UpArgs {
     /// Port of the console and of the Prometheus API; 0 chooses a free one.
     #[arg(long, default_value_t = 8088, env = "SIGHTLINE_CONSOLE_PORT")]
     pub console_port: u16,
+    /// A `sightline-exporter` on this machine, as 127.0.0.1:9840: what it says of the machine is
+    /// shown on the board *Node health*, and its alerts can fire.
+    #[arg(long, value_name = "HOST:PORT", env = "SIGHTLINE_NODE_EXPORTER")]
+    pub node_exporter: Option<String>,
     /// Keep a light, varied load going, so that every panel lives (the default).
     #[arg(long, overrides_with = "no_demo_load", action = ArgAction::SetTrue)]
     pub demo_load: bool,

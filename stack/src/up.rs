@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use metric_catalog::alerts::NODE_JOB;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -130,7 +131,8 @@ async fn live(args: &UpArgs) -> Result<u8, Failure> {
         // What has started ends with what holds it.
         () = stops.next() => return Ok(0),
     };
-    let Started { mut children, front, model, targets } = started;
+    let Started { mut children, front, model, mut targets } = started;
+    targets.extend(args.node_exporter.clone().map(|address| (NODE_JOB, address)));
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     // The demo load goes first: it would only be refused while its server drains.

@@ -307,8 +307,8 @@ open! {
     CheckScope: "scope", 256, "cards, NUMA nodes, services, ports and collectors of one host";
     /// Card, as the driver numbers them; not the same after one is lost.
     Gpu: "gpu", 32, "cards of one host";
-    /// Card, by its own name; the key to join by.
-    Uuid: "uuid", 32, "cards of one host";
+    /// Card, or a part of one, by its own name; the key to join by.
+    Uuid: "uuid", 256, "cards of one host, and up to seven parts of each";
     /// Part of a card's memory and compute, where it is split; empty for the whole card.
     GpuInstance: "gpu_instance", 15, "parts that a card can be split into";
     /// Part of such a part's compute; empty for the whole card.

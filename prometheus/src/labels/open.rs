@@ -45,8 +45,8 @@ open! {
     TpRank: "tp_rank", 64, "ranks of one process";
     /// Host to device ratio of a candidate size of the host tier; 0 is the device alone.
     HostRatio: "ratio", 16, "the candidates and the ratio in force";
-    /// NUMA node, as the kernel numbers them; `none` for a device that firmware puts on none.
-    NumaNode: "numa_node", 17, "nodes of one host, and any or none";
+    /// NUMA node, as the kernel numbers them; `unknown` for a device that firmware puts on none.
+    NumaNode: "numa_node", 18, "nodes of one host, and any or unknown";
     /// Pool whose indices this one borrows, or `none`.
     DerivedFrom: "derived_from", 1, "constant of the pool";
     /// Operation of the model that a kernel computes.

@@ -9,7 +9,7 @@ use tests::{fixture_model, http, root, skip};
 use crate::up::Up;
 use crate::webdriver::{Browser, missing};
 
-const WIDTH: u32 = 1500;
+pub(crate) const WIDTH: u32 = 1500;
 
 /// Boards that must be there, with the file name of their picture.
 const BOARDS: [(&str, &str); 3] = [
@@ -95,7 +95,7 @@ fn home(browser: &Browser, up: &Up, screens: &Path) -> Result<()> {
 }
 
 /// Opens a board, unfolds it, and waits until its panels hold data that moves.
-fn board(browser: &Browser, up: &Up, uid: &str, real: bool) -> Result<()> {
+pub(crate) fn board(browser: &Browser, up: &Up, uid: &str, real: bool) -> Result<()> {
     browser.resize(WIDTH, 1000)?;
     let query = "theme=dark&from=now-2m&to=now&refresh=1s";
     browser.go(&format!("{}/d/{uid}?{query}", up.console))?;

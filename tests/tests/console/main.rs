@@ -4,6 +4,7 @@
 mod alerts;
 mod browser;
 mod lifecycle;
+mod node;
 mod pair;
 mod up;
 mod webdriver;

@@ -148,7 +148,7 @@ catalog! {
     /// Distance as firmware gives it.
     NUMA_DISTANCE: Gauge<(NumaNode, ToNode)> = "sightline_node_numa_distance";
 
-    /// What the operator wanted; source is config, metrics or plan, best first, one at a time.
+    /// What the operator wanted; source is config or metrics, best first, one at a time.
     HOSTCACHE_TARGET: Gauge<(Service, TargetSource)> = "sightline_node_hostcache_target_bytes";
     /// What the flags in force ask for; source is metrics, log or plan, best first, one at a time.
     HOSTCACHE_PLANNED: Gauge<(Service, Pool, NumaNode, HostcacheSource)> =

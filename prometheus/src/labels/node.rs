@@ -229,8 +229,6 @@ closed! {
         Config = "config",
         /// The service's own metrics.
         Metrics = "metrics",
-        /// A planner's file.
-        Plan = "plan",
     }
     /// State of a service; one is 1.
     ServiceState: "state" {

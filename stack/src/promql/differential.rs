@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use dashboards::variables::{HOSTS, SCOPE};
 use serde_json::Value;
 
 use super::*;
@@ -105,11 +106,8 @@ fn expressions(json: &Value, found: &mut BTreeSet<String>) {
             .replace("$__rate_interval", "20s")
             .replace("$__interval", "5s")
             .replace("$__range", "300s");
-        found.insert(
-            ["cluster", "job", "instance", "model_name"]
-                .iter()
-                .fold(filled, |text, name| text.replace(&format!("${name}"), ".*")),
-        );
+        let names = SCOPE.iter().chain(HOSTS);
+        found.insert(names.fold(filled, |text, name| text.replace(&format!("${name}"), ".*")));
     }
     match json {
         Value::Array(items) => items.iter().for_each(|item| expressions(item, found)),

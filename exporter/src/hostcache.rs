@@ -1,9 +1,9 @@
 //! How much host memory the KV caches of this node's services were meant to have and have, and what
 //! is left for more.
 //!
-//! Sizes of a service come from one source at a time, best first: its own page of metrics, its start
-//! log, a planner's file. The join with what the node has is a pure function ([`join`]). Nothing
-//! here reads page maps of a process.
+//! Sizes of a service come from one source at a time, best first: its own page of metrics, its
+//! start log, a planner's file. The join with what the node has is a pure function ([`join`]).
+//! Nothing here reads page maps of a process.
 
 pub mod collect;
 pub mod expo;

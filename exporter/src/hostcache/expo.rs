@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn series_asked_for_are_kept_with_their_labels() {
-        let page = "# HELP a x\n# TYPE a gauge\n\na{x=\"1\",y=\"q\\\"\\\\\\n\"} 2.5\na 3 1700000000000\n\
+        let page = "# HELP a x\n# TYPE a gauge\n\n\
+                    a{x=\"1\",y=\"q\\\"\\\\\\n\"} 2.5\na 3 1700000000000\n\
                     b{z=\"}\"} NaN\na{ x = \"2\" , } +Inf\n";
         let found = parse(page, &["a"]).expect("a page");
         let sample = |labels: &[(&str, &str)], value| Sample {

@@ -124,7 +124,12 @@ proptest! {
     }
 
     #[test]
-    fn pages_of_anything_are_read_or_refused(text in "(a|b)?[{]?([a-z]{1,3}=\"[^\n]{0,5}\",?){0,3}[}]? ?[0-9eE.+-]{0,6}\n?") {
+    fn pages_of_anything_are_read_or_refused(
+        name in "(a|b)?[{]?",
+        labels in "([a-z]{1,3}=\"[^\n]{0,5}\",?){0,3}",
+        value in "[}]? ?[0-9eE.+-]{0,6}\n?",
+    ) {
+        let text = format!("{name}{labels}{value}");
         drop(expo::parse(&text, &["a"]));
         drop(expo::parse(&format!("{text}\n"), &["a"]));
     }

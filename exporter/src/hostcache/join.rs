@@ -1,5 +1,5 @@
-//! What services' host caches and nodes' memory say together: what is still to be taken from a node,
-//! and how large a host tier could be.
+//! What services' host caches and nodes' memory say together: what is still to be taken from a
+//! node, and how large a host tier could be.
 //!
 //! A pure function over facts. What cannot be known is `None`, never 0.
 
@@ -128,8 +128,11 @@ pub struct Join {
 /// Joins what is known of services with the headroom of each node.
 #[must_use]
 pub fn join(services: &[Known<'_>], headroom: &BTreeMap<u32, i64>) -> Join {
+    // Where there is only one node, everything is bound to it.
+    let only = headroom.keys().next().copied().filter(|_| headroom.len() == 1);
+    let sized = services.iter().map(|known| (known.name.to_owned(), sizes(known, only)));
     let mut joined = Join {
-        services: services.iter().map(|known| (known.name.to_owned(), sizes(known))).collect(),
+        services: sized.collect(),
         nodes: headroom
             .iter()
             .map(|(node, headroom)| (*node, NodeJoin { headroom: *headroom, outstanding: 0 }))
@@ -158,12 +161,12 @@ pub fn join(services: &[Known<'_>], headroom: &BTreeMap<u32, i64>) -> Join {
 }
 
 /// Everything about a service that other services have no part in.
-fn sizes(known: &Known<'_>) -> ServiceJoin {
+fn sizes(known: &Known<'_>, only: NodeId) -> ServiceJoin {
     let of_metrics = known.cache.and_then(|cache| cache.target);
     let target = known.target.map(|bytes| (bytes, TargetFrom::Config));
     let target = target.or(of_metrics.map(|bytes| (bytes, TargetFrom::Metrics)));
     let Some(cache) = known.cache else { return ServiceJoin { target, ..ServiceJoin::default() } };
-    let mut pools = cache.pools.bound_to(known.node);
+    let mut pools = cache.pools.bound_to(known.node.or(only));
     if known.running == Some(false) {
         for sizes in pools.0.values_mut() {
             sizes.allocated = Some(0);
@@ -222,8 +225,8 @@ fn largest_ratio(joined: &Join, known: &Known<'_>) -> Option<f64> {
     largest.is_finite().then_some(largest.max(0.0))
 }
 
-/// The share of its pools that lies where it was meant to. What the server has sampled is best; else
-/// shared memory of its control group, if there is enough of it to be the pools.
+/// The share of its pools that lies where it was meant to. What the server has sampled is best;
+/// else shared memory of its control group, if there is enough of it to be the pools.
 fn local(service: &ServiceJoin, cache: &Cache, resident: &BTreeMap<u32, Resident>) -> Option<f64> {
     if let Some(placed) = cache.placed {
         return (placed.total > 0).then(|| placed.local as f64 / placed.total as f64);

@@ -1,5 +1,5 @@
-//! Reads the start of a unit from the journal, by way of `journalctl`: a process that can be killed,
-//! and no library of the journal in this one.
+//! Reads the start of a unit from the journal, by way of `journalctl`: a process that can be
+//! killed, and no library of the journal in this one.
 //!
 //! The journal tags every line with the start of the unit that wrote it, so that one start is never
 //! taken for another. Once its sizes are known it is not read again.

@@ -51,7 +51,7 @@ impl Unit {
         match self.state {
             ServiceState::Active | ServiceState::Deactivating => Some(true),
             // Between two tries nothing runs.
-            ServiceState::Activating => Some(self.sub_state != "auto-restart"),
+            ServiceState::Activating => Some(!self.sub_state.starts_with("auto-restart")),
             ServiceState::Inactive | ServiceState::Failed => Some(false),
             ServiceState::Unknown => None,
         }
@@ -377,6 +377,8 @@ mod tests {
             invocation: None,
         };
         assert_eq!(unit(ServiceState::Activating, "auto-restart").is_running(), Some(false));
+        let queued = unit(ServiceState::Activating, "auto-restart-queued");
+        assert_eq!(queued.is_running(), Some(false));
         assert_eq!(unit(ServiceState::Activating, "start").is_running(), Some(true));
         assert_eq!(unit(ServiceState::Failed, "failed").is_running(), Some(false));
         assert_eq!(unit(ServiceState::Unknown, "dead").is_running(), None);

@@ -8,5 +8,7 @@ mod http;
 mod mock_bus;
 mod mock_http;
 mod node;
+mod service;
+mod sglang_log;
 mod tls;
 mod whole;

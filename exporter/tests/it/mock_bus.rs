@@ -156,6 +156,11 @@ impl Bus {
         self.script().mood = mood;
     }
 
+    /// Takes its socket away.
+    pub fn remove(&self) {
+        drop(std::fs::remove_file(&self.path));
+    }
+
     /// Connections so far.
     pub fn connections(&self) -> usize {
         self.script().connections

@@ -5,6 +5,7 @@ mod bench_incident;
 mod incident;
 mod invariants;
 mod lifecycle;
+mod node;
 mod tier;
 
 use anyhow::Result;

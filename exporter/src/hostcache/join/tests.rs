@@ -103,6 +103,10 @@ fn who_is_bound_to_no_node_may_use_all_of_them() {
     assert_eq!(joined.machine.headroom, 80 * GB as i64);
     assert_eq!(joined.services["a"].ratio_max, Some(10.0));
     assert_eq!(joined.services["a"].local_ratio, None);
+    // One node is all of them.
+    let joined = join(&[known("a", &tier, None)], &rooms(&[(0, 30)]));
+    assert_eq!(joined.services["a"].ratio_max, Some(5.0));
+    assert!(joined.services["a"].nodes.contains_key(&Some(0)));
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn where_pools_lie() {
     let tier = whole(20);
     let local = |shmem, node| {
         let service = Known { resident: resident(shmem), ..known("a", &tier, node) };
-        join(&[service], &rooms(&[(0, 200)])).services["a"].local_ratio
+        join(&[service], &rooms(&[(0, 200), (1, 200)])).services["a"].local_ratio
     };
     assert_eq!(local([20, 0], Some(0)), Some(1.0));
     assert_eq!(local([15, 5], Some(0)), Some(0.75));

@@ -1,4 +1,11 @@
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::run;
 use crate::mocks::http::{Behaviour, Server};
@@ -80,4 +87,61 @@ fn encryption_needs_an_authority() {
     let error = run(async { Client::default().get(&url, DEADLINE, 10).await });
     let error = error.expect_err("nobody is trusted");
     assert!(error.to_string().contains("CA certificates"), "{error}");
+}
+
+fn file(name: &str) -> String {
+    format!("{}/tests/data/tls/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn certificates(name: &str) -> Vec<CertificateDer<'static>> {
+    let all = CertificateDer::pem_file_iter(file(name)).expect("a file of certificates");
+    all.map(|one| one.expect("a certificate")).collect()
+}
+
+/// A server that answers one encrypted request, as `localhost` and 127.0.0.1.
+fn encrypted(address: &str) -> SocketAddr {
+    let key = PrivateKeyDer::from_pem_file(file("server.key")).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(certificates("server.pem"), key)
+        .expect("they belong together");
+    let listener = TcpListener::bind(address).expect("a port");
+    let bound = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a connection");
+        let session = ServerConnection::new(Arc::new(config)).expect("a session");
+        let mut stream = StreamOwned::new(session, stream);
+        let mut head = [0; 1024];
+        // Whoever does not trust it says so and closes.
+        if stream.read(&mut head).is_ok() {
+            drop(stream.write_all(b"HTTP/1.1 200 x\r\nContent-Length: 6\r\n\r\nsecret"));
+        }
+    });
+    bound
+}
+
+#[test]
+fn encrypted_answers_are_read_from_whom_an_authority_vouches_for() {
+    let get = |client: &Client, host: &str, address: SocketAddr| {
+        let url = format!("https://{host}:{}/health", address.port()).parse().expect("a URL");
+        run(async { client.get(&url, DEADLINE, 1_000).await })
+    };
+    let mut trusted = RootCertStore::empty();
+    trusted.add_parsable_certificates(certificates("ca.pem"));
+    let client = Client::new(trusted);
+    let answer = get(&client, "127.0.0.1", encrypted("127.0.0.1:0")).expect("an answer");
+    assert_eq!((answer.status, answer.body), (200, b"secret".to_vec()));
+    // Somebody else's authority; another name than the certificate's.
+    let mut others = RootCertStore::empty();
+    others.add_parsable_certificates(certificates("server.pem"));
+    for (client, host, address) in [
+        (&Client::new(others), "127.0.0.1", encrypted("127.0.0.1:0")),
+        (&client, "127.0.0.2", encrypted("127.0.0.2:0")),
+    ] {
+        let error = get(client, host, address).expect_err("not to be trusted");
+        assert!(matches!(error, FetchError::Tls(_)), "{host}: {error}");
+    }
 }

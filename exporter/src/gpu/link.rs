@@ -27,6 +27,8 @@ const PROBE_AGAIN: Duration = Duration::from_secs(600);
 const EVENTS_MAX: usize = 256;
 /// How often the end of a worker is looked for while one is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a worker may take to end when this program does.
+const LEAVE: Duration = Duration::from_secs(4);
 const STACK_BYTES: usize = 512 << 10;
 
 /// What the thread is told.
@@ -148,7 +150,6 @@ struct Link {
 
 impl Link {
     fn run(mut self, events: &Receiver<Event>, stop: &Stop) {
-        // Ending closes the worker's input, which ends it too.
         while !stop.is_stopped() {
             let now = Now::read();
             self.look_for_ends(now);
@@ -159,13 +160,30 @@ impl Link {
             match events.recv_timeout(wait) {
                 Ok(event) => self.handle(event, Now::read()),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => break,
             }
             // Whatever else has come meanwhile, so that a burst costs one page.
             for event in events.try_iter().take(EVENTS_MAX) {
                 self.handle(event, Now::read());
             }
             self.say();
+        }
+        self.leave(events);
+    }
+
+    /// The worker ends with its input. It is waited for a little, so that it leaves the library in
+    /// order, and killed if it does not; this process may end before that, and the worker then sees
+    /// to itself.
+    fn leave(mut self, events: &Receiver<Event>) {
+        let Some(mut child) = self.child.take() else { return };
+        child.close();
+        let until = Now::read() + LEAVE;
+        while child.ended().is_none() {
+            if Now::read().mono >= until.mono {
+                return child.kill();
+            }
+            // What it still says must be taken, or it could not end.
+            drop(events.recv_timeout(LOOK_EVERY));
         }
     }
 

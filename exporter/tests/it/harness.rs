@@ -295,6 +295,12 @@ impl Folder {
         path
     }
 
+    /// Adds to the end of a file, in place.
+    pub(crate) fn append(&self, name: &str, text: &str) {
+        let file = std::fs::File::options().append(true).open(self.path(name));
+        file.and_then(|mut file| file.write_all(text.as_bytes())).expect("the file is there");
+    }
+
     /// An empty file to write to.
     pub(crate) fn file(&self, name: &str) -> std::fs::File {
         std::fs::File::create(self.path(name)).expect("the folder is writable")

@@ -27,7 +27,7 @@ use crate::notify::Manager;
 use crate::paint::{Board, Painter};
 use crate::service::fetch::Client;
 use crate::slot::{Now, Stop};
-use crate::{out, sandbox};
+use crate::{gpu, out, sandbox};
 
 /// How long answers and children may take to end.
 const END: Duration = Duration::from_secs(5);
@@ -98,6 +98,7 @@ struct Running {
     door: Arc<Door>,
     painter: Painter,
     manager: Manager,
+    cards: gpu::Handle,
     tasks: TaskTracker,
     stop: Stop,
 }
@@ -119,18 +120,20 @@ fn start(config: Arc<Config>, bound: Bound, web: WebConfig) -> io::Result<Runnin
         tasks: &tasks,
         stop: &stop,
     };
-    let release = parts.start()?;
+    let cards = parts.start()?;
+    let release = cards.clone();
     let door = Door {
         board: Board::default(),
         web,
         checker,
-        release,
+        release: Arc::new(move || release.release()),
         answers: Arc::new(Semaphore::new(config.max_requests)),
         connections: config.max_requests * 2 + 16,
         timeout: config.client_timeout,
     };
     let painter = Painter::new(Arc::clone(&config), slots, sandboxed);
-    Ok(Running { config, bound, door: Arc::new(door), painter, manager, tasks, stop })
+    let door = Arc::new(door);
+    Ok(Running { config, bound, door, painter, manager, cards, tasks, stop })
 }
 
 fn confine(rules: &sandbox::Rules) -> bool {
@@ -150,7 +153,12 @@ fn confine(rules: &sandbox::Rules) -> bool {
 impl Running {
     async fn until_signalled(mut self) -> Exit {
         let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+        let users = (signal(SignalKind::user_defined1()), signal(SignalKind::user_defined2()));
         let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+            tracing::error!("Signals cannot be received.");
+            return Exit::Internal;
+        };
+        let (Ok(mut free), Ok(mut back)) = users else {
             tracing::error!("Signals cannot be received.");
             return Exit::Internal;
         };
@@ -169,6 +177,14 @@ impl Running {
                     self.painter.paint(Now::read(), &self.door.board);
                     self.manager.alive();
                 }
+                _ = free.recv() => match self.cards.release() {
+                    Ok(time) => tracing::warn!(?time, "The cards are released on a signal."),
+                    Err(reason) => tracing::warn!(reason, "The cards cannot be released."),
+                },
+                _ = back.recv() => match self.cards.attach() {
+                    Ok(()) => tracing::info!("The cards are taken back on a signal."),
+                    Err(reason) => tracing::warn!(reason, "The cards cannot be taken back."),
+                },
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
             }

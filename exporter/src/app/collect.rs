@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::Config;
 use crate::facts::Slots;
 use crate::http::auth::Checker;
-use crate::http::{InForce, Loaded, Release, reload};
+use crate::http::{InForce, Loaded, reload};
 use crate::service::fetch::Client;
 use crate::slot::{Now, Stop, run_blocking};
 use crate::{gpu, hostcache, maintenance, node, service};
@@ -25,16 +25,15 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Starts them; gives the hook that makes the cards free.
-    pub(super) fn start(self) -> io::Result<Release> {
+    /// Starts them; gives what makes the cards free and takes them back.
+    pub(super) fn start(self) -> io::Result<gpu::Handle> {
         let Self { config, slots, client, tasks, stop, .. } = self;
         node::start(config, slots, stop)?;
         service::start(config, slots, client, tasks, stop)?;
         hostcache::start(config, slots, client, tasks, stop)?;
         self.maintenance()?;
         self.web_config()?;
-        let cards = gpu::start(config, slots, stop)?;
-        Ok(Arc::new(move || cards.release()))
+        gpu::start(config, slots, stop)
     }
 
     fn maintenance(&self) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Errors of cards in the kernel's log: what happened before this program started, and what NVML
 //! cannot tell any more.
 //!
-//! The driver writes `NVRM: Xid (PCI:0000:17:00): 79, pid=..`. Nothing else of the log is looked at.
+//! The driver writes `NVRM: Xid (PCI:0000:17:00): 79, pid=..`; no other line is looked at.
 
 use std::collections::BTreeMap;
 use std::fs::File;

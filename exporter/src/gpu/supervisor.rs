@@ -2,9 +2,9 @@
 //! what happened and what time it is, and says what to do.
 //!
 //! A card that has not answered is not asked again and waited for by nobody. A worker is ended when
-//! it cannot be of use: when its initialisation or all of its cards hang, when the driver went away,
-//! or on request. It is asked first, killed later, and left alone when not even that helps: then it
-//! is stuck in the kernel, and the next one is started only after a long pause, because it would get
+//! it cannot be of use (its initialisation or all of its cards hang, or the driver went away) or on
+//! request. It is asked first, killed later, and left alone when not even that helps: then it is
+//! stuck in the kernel, and the next one is started only after a long pause, because it would get
 //! stuck as well. This module starts nothing, reads no clock and no pipe.
 
 mod cards;

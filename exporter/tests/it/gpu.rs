@@ -3,6 +3,8 @@
 //! Each test breaks one thing while the program runs and looks at three: what is said of the broken
 //! part, that the other cards stay as young as ever, and that all is well again afterwards.
 
+mod program;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -161,14 +163,18 @@ impl Bench {
         assert!(enough, "the others are not read: {reads:?}");
     }
 
-    /// Processes that have the node's library open.
     fn holders(&self) -> Vec<u32> {
-        let library = self.node.library().display().to_string();
-        let folders = std::fs::read_dir("/proc").expect("it is mounted").flatten();
-        let pids = folders.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let maps = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/maps"));
-        pids.filter(|pid| maps(pid).is_ok_and(|maps| maps.contains(&library))).collect()
+        holders(&self.node)
     }
+}
+
+/// Processes that have the node's library open.
+fn holders(node: &Node) -> Vec<u32> {
+    let library = node.library().display().to_string();
+    let folders = std::fs::read_dir("/proc").expect("it is mounted").flatten();
+    let pids = folders.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let maps = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/maps"));
+    pids.filter(|pid| maps(pid).is_ok_and(|maps| maps.contains(&library))).collect()
 }
 
 fn of_card(card: usize) -> [(&'static str, &'static str); 1] {

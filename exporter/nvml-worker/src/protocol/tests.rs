@@ -59,10 +59,8 @@ fn lines_look_like_this() {
     let line = |message: &Report| String::from_utf8(to_line(message)).unwrap();
     let fast = Fast { utilization_percent: Some(5), ..Fast::default() };
     let sample = Report::Sample { card: 1, micros: 20, values: Values::Fast(Box::new(fast)) };
-    assert_eq!(
-        line(&sample),
-        "{\"sample\":{\"card\":1,\"micros\":20,\"values\":{\"fast\":{\"utilization_percent\":5}}}}\n"
-    );
+    let text = r#"{"sample":{"card":1,"micros":20,"values":{"fast":{"utilization_percent":5}}}}"#;
+    assert_eq!(line(&sample), format!("{text}\n"));
     assert_eq!(line(&Report::Bye { clean: false }), "{\"bye\":{\"clean\":false}}\n");
 }
 

@@ -81,8 +81,8 @@ impl Bench {
         assert!(self.supervisor.report(report, self.now).is_empty());
     }
 
-    /// Runs for a while; cards of which `hangs` says so do not answer. Gives the actions that are no
-    /// polls.
+    /// Runs for a while; cards of which `hangs` says so do not answer. Gives the actions that are
+    /// no polls.
     fn run(&mut self, time: Duration, hangs: impl Fn(u32) -> bool) -> Vec<Action> {
         let end = self.now + time;
         let mut others = Vec::new();

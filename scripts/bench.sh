@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+target=$(cd "${CARGO_TARGET_DIR:-target}" 2>/dev/null && pwd || echo "$PWD/target")
 parts=("$@")
 [ "${#parts[@]}" -gt 0 ] || parts=(kernels peers metrics router exporter)
 
@@ -12,7 +13,7 @@ parts=("$@")
 router() {
   local python=${SMG_PYTHON:-python3} routers=()
   cargo build --quiet --release --package server --bin sightline-server
-  routers+=("sightline=$PWD/target/release/sightline-server router --worker {one},{two} --policy round_robin --port {port} --probe-port 0")
+  routers+=("sightline=$target/release/sightline-server router --worker {one},{two} --policy round_robin --port {port} --probe-port 0")
   if "$python" -c 'import smg' 2>/dev/null; then
     routers+=("smg=$python -m smg.launch_router --host 127.0.0.1 --port {port} --worker-urls {one} {two} --policy round_robin --prometheus-host 127.0.0.1 --prometheus-port {metrics}")
   else

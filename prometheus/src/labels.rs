@@ -398,6 +398,13 @@ closed! {
         /// From running to the first token sent.
         FirstDecode = "first_decode" of DECODE,
     }
+    /// What became of an attempt to change settings.
+    ReloadResult: "result" {
+        /// They are in force.
+        Ok = "ok",
+        /// Nothing was changed.
+        Failed = "failed",
+    }
     /// Part of the start-up.
     StartupPhase: "phase" {
         /// Taking the memory of the host tier.

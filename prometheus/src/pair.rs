@@ -36,6 +36,10 @@ catalog! {
         "sightline_kv_transfers_active";
     /// Device bytes held by transfers that failed and wait for the peer to let go.
     KV_TRANSFER_HELD_BYTES: Gauge<(Peer,)> = "sightline_kv_transfer_held_bytes";
+    /// Messages that broke the protocol of a link; the transfer they were about failed.
+    KV_LINK_VIOLATIONS: Counter<()> = "sightline_kv_link_violations_total";
+    /// Messages and frames about transfers that were over; dropped. After an abort there are some.
+    KV_LINK_STRAY_MESSAGES: Counter<()> = "sightline_kv_link_stray_messages_total";
     /// 1 when the peer answers on the control channel, else 0.
     PD_PEER_UP: Gauge<(Peer, PeerRole)> = "sightline_pd_peer_up";
 }

@@ -38,6 +38,24 @@ catalog! {
     /// 1 for the current circuit state; state is closed, open or half_open.
     ROUTER_CIRCUIT_STATE: Gauge<(Worker, CircuitState)> =
         "sightline_router_circuit_state", per Process;
+    /// Requests that wait at the router because nobody can be asked for a moment.
+    ROUTER_HELD_REQUESTS: Gauge<()> = "sightline_router_held_requests", per Process;
+    /// Prompt tokens of those, estimated.
+    ROUTER_HELD_TOKENS: Gauge<()> = "sightline_router_held_tokens", per Process;
+    /// Requests that may wait at the router, of all models together; 0 where none may.
+    ROUTER_HELD_REQUESTS_LIMIT: Gauge<()> =
+        "sightline_router_held_requests_limit", per Process;
+    /// Requests that waited at the router, or did not for lack of room, by what became of them.
+    ROUTER_HOLDS: Counter<(HoldOutcome,)> = "sightline_router_holds_total";
+    /// How long requests waited at the router.
+    ROUTER_HOLD_DURATION: Histogram<()> =
+        "sightline_router_hold_duration_seconds", buckets buckets::QUEUE;
+    /// Looks at a list of workers that gave none, so that the last one is kept.
+    ROUTER_DISCOVERY_FAILURES: Counter<(DiscoverySource,)> =
+        "sightline_router_discovery_failures_total", per Process;
+    /// Unix time a list of workers was last read; 0 where that never was.
+    ROUTER_DISCOVERY_SUCCESS_TIMESTAMP: Gauge<(DiscoverySource,)> =
+        "sightline_router_discovery_last_success_timestamp_seconds", per Process;
     /// Share of prompt tokens the chosen worker is believed to hold.
     ROUTER_PREFIX_MATCH: Histogram<()> =
         "sightline_router_prefix_match_ratio", buckets buckets::RATIO;

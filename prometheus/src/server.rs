@@ -271,6 +271,20 @@ catalog! {
     /// Constant 1 with the configuration that dashboards need.
     CONFIG_INFO: Gauge<(TpSize, DpSize, KvDtype, PageTokens, HicacheMode, TransferBackend)> =
         "sightline_config_info";
+    /// Constant 1 with the generation and the hash of the settings in force that can change.
+    CONFIG_GENERATION_INFO: Gauge<(ConfigGeneration, ConfigHash)> =
+        "sightline_config_generation_info", by ALL, per Process;
+    /// Attempts to change settings while the process runs, by the file or by an admin.
+    CONFIG_RELOADS: Counter<(ReloadResult,)> =
+        "sightline_config_reload_total", by ALL, per Process;
+    /// 1 when the file of settings could be used the last time it was read, else 0.
+    CONFIG_LAST_RELOAD_SUCCESSFUL: Gauge<()> =
+        "sightline_config_last_reload_successful", by ALL, per Process;
+    /// Unix time the settings were last read or changed.
+    CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP: Gauge<()> =
+        "sightline_config_last_reload_success_timestamp_seconds", by ALL, per Process;
+    /// Settings in force that differ from flags and file, because an admin changed them.
+    CONFIG_DRIFT: Gauge<()> = "sightline_config_drift", by ALL, per Process;
     /// Constant 1 for each operation with the weight format it reads and the code path it runs.
     KERNEL_INFO: Gauge<(Op, Format, Kernel)> = "sightline_kernel_info";
     /// Duration of a startup phase; phase is host_pools, load, pools or warmup.

@@ -40,7 +40,7 @@ const FLUSH_TIME: Duration = Duration::from_secs(5);
 /// Serves until a signal; returns how it ended.
 #[must_use]
 pub fn run(settings: Settings) -> Exit {
-    telemetry::install_logs(settings.log_format, settings.log_level);
+    telemetry::install_logs(&settings.observe);
     let clock = Clock::start();
     let checked = match check(&settings) {
         Ok(checked) => checked,
@@ -135,7 +135,7 @@ async fn serve(checked: Checked, clock: Clock) -> Exit {
         Ok(listening) => listening,
         Err(finding) => return refuse(&finding.into()),
     };
-    let registry = match resolved.settings.metrics {
+    let registry = match resolved.settings.observe.metrics {
         Metrics::Off => Registry::disabled(),
         Metrics::On => {
             match Registry::new(telemetry::role(resolved.roles.role), &resolved.model_name) {
@@ -150,7 +150,8 @@ async fn serve(checked: Checked, clock: Clock) -> Exit {
     let addresses = Addresses { api: bound.address(), probes: probes.address };
     let api = Api::new(resolved, registry.clone(), Arc::clone(&life), clock);
     let tasks = TaskTracker::new();
-    tasks.spawn(reload(Arc::clone(&api), hangup, stop.clone()));
+    let again = Arc::clone(&api);
+    tasks.spawn(reload(move || again.reload(), hangup, stop.clone()));
     tasks.spawn(telemetry::upkeep(registry.clone(), stop.clone()));
     tasks.spawn(telemetry::canary(registry, clock, stop.clone()));
     tasks.spawn(plan::live::keep(Arc::clone(&api), stop.clone()));
@@ -358,12 +359,12 @@ fn hangup() -> std::io::Result<Signal> {
 }
 
 /// Reads the file of `--config` again at every SIGHUP.
-async fn reload(api: Arc<Api>, mut hangup: Signal, stop: CancellationToken) {
+async fn reload(again: impl Fn(), mut hangup: Signal, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             received = hangup.recv() => match received {
-                Some(()) => api.reload(),
+                Some(()) => again(),
                 None => return,
             },
         }

@@ -4,6 +4,7 @@
 //! the host is the business of [`crate::config`].
 
 mod cache;
+mod observe;
 mod order;
 mod plan;
 mod roles;
@@ -22,6 +23,7 @@ pub use self::router::{RouterArgs, WorkerUrl};
 pub use cache::{
     CacheSettings, GigaBytes, HugePageSize, MemLayout, NumaChoice, Ratio, SwaRetention, WritePolicy,
 };
+pub use observe::{Metrics, ObserveArgs};
 pub use order::{OrderSettings, PriorityOrder, Switch};
 pub use plan::{AssumeArgs, AssumedNuma, EngineArgs, KvDtype, LiveUrl, PlanArgs};
 pub use roles::{PeerAddress, PrefillPeer, Role, RoleSettings};
@@ -102,7 +104,7 @@ impl Command {
         match self {
             Self::Serve(settings) => app::run(Settings { given, ..*settings }),
             Self::Plan(args) => crate::plan::run(&args),
-            Self::Router(args) => app::router::run(&args),
+            Self::Router(args) => app::router::run(&RouterArgs { given, ..*args }),
             Self::Metrics => match out::line(&telemetry::reference()) {
                 Ok(()) => Exit::Ok,
                 Err(error) => Exit::of_io(&error),
@@ -180,15 +182,6 @@ pub enum PrefixCacheScope {
     Tenant,
     /// All requests: a tenant can find out, by timing, what others asked.
     Server,
-}
-
-/// Whether metrics are recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Metrics {
-    /// Record and expose everything.
-    On,
-    /// Record nothing: for measuring what recording costs.
-    Off,
 }
 
 /// Flags of `serve`.
@@ -292,18 +285,9 @@ pub struct Settings {
     #[command(flatten)]
     pub roles: RoleSettings,
 
-    /// Form of the log on standard error.
-    #[arg(long, value_enum, default_value_t = Format::Text, env = "SIGHTLINE_LOG_FORMAT")]
-    #[arg(help_heading = "Observability")]
-    pub log_format: Format,
-    /// Least severe level that is logged: error, warn, info, debug or trace.
-    #[arg(long, default_value = "info", env = "SIGHTLINE_LOG_LEVEL")]
-    #[arg(help_heading = "Observability")]
-    pub log_level: tracing::Level,
-    /// Whether metrics are recorded.
-    #[arg(long, value_enum, default_value_t = Metrics::On, env = "SIGHTLINE_METRICS")]
-    #[arg(help_heading = "Observability")]
-    pub metrics: Metrics,
+    /// Flags about what is seen of the program.
+    #[command(flatten)]
+    pub observe: ObserveArgs,
 
     /// The command line as it was given, before the file was read; for reading that again.
     #[arg(skip)]

@@ -17,6 +17,7 @@ mod prompt;
 mod record;
 mod remote;
 mod respond;
+pub(crate) mod settings;
 mod socket;
 mod tenant;
 mod tokens;
@@ -47,7 +48,7 @@ use crate::cli::{PrefixCacheScope, PriorityOrder, Role, ToolCallParser};
 use crate::config::{Resolved, Secret};
 use crate::host_tier::Facts;
 use crate::lifecycle::{Lifecycle, Needs, Phase};
-use crate::live::Live;
+use crate::live::{Live, Values};
 use crate::pd::Link;
 use crate::plan::live::Advisor;
 use crate::probes;
@@ -55,6 +56,7 @@ use crate::structured::Structures;
 use crate::telemetry::gauges::{Gauges, Snapshot};
 use crate::telemetry::http::HttpMetrics;
 use crate::telemetry::requests::RequestMetrics;
+use crate::telemetry::settings::SettingsMetrics;
 use error::Failure;
 pub use guard::Peer;
 
@@ -109,7 +111,9 @@ pub struct Api {
     nonce: u64,
     next_id: AtomicU64,
     /// Settings that can change.
-    pub(crate) live: Live,
+    pub(crate) live: Live<Values>,
+    /// The drain that an admin asked for.
+    drain: admin::Drain,
     /// What this worker is.
     role: Role,
     /// Prefill: the decode workers of the configuration.
@@ -159,11 +163,16 @@ impl Api {
             requests: RequestMetrics::new(&registry),
             gauges: Gauges::new(&registry, clock, resolved),
             advisor: Advisor::new(resolved),
+            live: Live::new(
+                Values::new(settings),
+                settings.config.is_some().then(|| settings.given.clone()),
+                SettingsMetrics::new(&registry, clock),
+            ),
             registry,
             // Seeded by the system; only has to differ from process to process.
             nonce: RandomState::new().build_hasher().finish(),
             next_id: AtomicU64::new(1),
-            live: Live::new(settings),
+            drain: admin::Drain::default(),
             role: resolved.roles.role,
             decode_peers: resolved.roles.decode_peers.iter().map(ToString::to_string).collect(),
             admin_token: resolved.roles.admin_token.clone(),
@@ -297,7 +306,7 @@ fn internal(api: &Arc<Api>) -> Router<Arc<Api>> {
 /// What changes the server.
 fn admin(api: &Arc<Api>) -> Router<Arc<Api>> {
     Router::new()
-        .route("/admin/config", get(admin::settings).post(admin::change))
+        .route("/admin/config", get(settings::of_server).post(settings::change_server))
         .route("/admin/drain", post(admin::drain).delete(admin::undrain))
         .route_layer(from_fn_with_state(Arc::clone(api), guard::admin))
 }

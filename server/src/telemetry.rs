@@ -13,6 +13,7 @@ pub mod http;
 pub mod observe;
 mod pools;
 pub mod requests;
+pub mod settings;
 mod store;
 pub mod transfer;
 
@@ -30,7 +31,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 use types::Clock;
 
-use crate::cli::Format;
+use crate::cli::{Format, ObserveArgs};
 
 /// The period of the timer whose delay is measured.
 const CANARY_PERIOD: Duration = Duration::from_millis(10);
@@ -38,12 +39,12 @@ const CANARY_PERIOD: Duration = Duration::from_millis(10);
 /// Changes the least severe level that is logged; there once logging is set up.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, tracing_subscriber::Registry>> = OnceLock::new();
 
-/// Sends log lines at `level` and above to standard error. A second call has no effect.
-pub fn install_logs(format: Format, level: tracing::Level) {
-    let (level, handle) = reload::Layer::new(LevelFilter::from_level(level));
+/// Sends log lines at the level of `args` and above to standard error. A second call has no effect.
+pub fn install_logs(args: &ObserveArgs) {
+    let (level, handle) = reload::Layer::new(LevelFilter::from_level(args.log_level));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     let registry = tracing_subscriber::registry().with(level);
-    let installed = match format {
+    let installed = match args.log_format {
         Format::Text => registry.with(lines.with_ansi(false)).try_init(),
         Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     };

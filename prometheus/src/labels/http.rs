@@ -28,11 +28,15 @@ closed! {
         /// What the router knows of its workers.
         Workers = "/internal/workers" of ROUTER,
         /// Settings that can change at run time.
-        AdminConfig = "/admin/config" of ENGINES,
+        AdminConfig = "/admin/config",
         /// Refuses new requests, or takes them again.
         AdminDrain = "/admin/drain" of ENGINES,
         /// Sends no more requests to a worker, or does so again.
         AdminWorker = "/admin/workers/{worker}/drain" of ROUTER,
+        /// Lists one more worker.
+        AdminWorkers = "/admin/workers" of ROUTER,
+        /// Drains a worker and lists it no more.
+        AdminListed = "/admin/workers/{worker}" of ROUTER,
         /// Readiness, on the API port too.
         Health = "/health",
         /// Any other path.
@@ -72,13 +76,13 @@ closed! {
         /// Body not received in time.
         S408 = "408",
         /// Something else has changed the settings meanwhile.
-        S412 = "412" of ENGINES,
+        S412 = "412",
         /// Body too large.
         S413 = "413",
         /// Not JSON.
         S415 = "415",
         /// Settings are not changed blindly.
-        S428 = "428" of ENGINES,
+        S428 = "428",
         /// Refused for lack of capacity.
         S429 = "429",
         /// The client left before the end.

@@ -33,6 +33,10 @@ open! {
     HicacheMode: "hicache_mode", 1, "constant of the configuration";
     /// How KV moves between servers, or `none`.
     TransferBackend: "transfer_backend", 1, "constant of the configuration";
+    /// How often settings have changed since the start, from 1.
+    ConfigGeneration: "generation", 2, "one in force; two while it changes", leaves;
+    /// Hash of the settings in force that can change.
+    ConfigHash: "hash", 2, "one in force; two while it changes";
     /// Layers whose KV a pool holds.
     Layers: "layers", 1, "constant of the pool";
     /// Bytes of one slot of a pool.

@@ -18,6 +18,7 @@ impl Route {
             "/livez" | "/readyz" | "/startupz" => Self::Health,
             _ if below("/v1/models/", "") => Self::Model,
             _ if below("/admin/workers/", "/drain") => Self::AdminWorker,
+            _ if below("/admin/workers/", "") => Self::AdminListed,
             _ => {
                 let fixed = |route: &Self| !route.as_str().contains('{') && route.as_str() == path;
                 Self::ALL.iter().copied().find(fixed).unwrap_or(Self::Other)
@@ -40,6 +41,8 @@ impl Method {
             }
             Route::AdminConfig => matches!(self, Self::Get | Self::Head | Self::Post),
             Route::AdminDrain | Route::AdminWorker => matches!(self, Self::Post | Self::Delete),
+            Route::AdminWorkers => matches!(self, Self::Post),
+            Route::AdminListed => matches!(self, Self::Delete),
             Route::Models
             | Route::Model
             | Route::Metrics
@@ -106,6 +109,10 @@ pub(crate) fn http_possible(
         Route::AdminConfig => body || of_admins(status) || status == S::S200,
         Route::AdminDrain => body || matches!(status, S::S200 | S::S403),
         Route::AdminWorker => matches!(status, S::S200 | S::S403 | S::S404),
+        Route::AdminWorkers => body || matches!(status, S::S200 | S::S403 | S::S503),
+        Route::AdminListed => {
+            matches!(status, S::S200 | S::S400 | S::S403 | S::S404 | S::S503)
+        }
         Route::Health => matches!(status, S::S200 | S::S503),
         Route::Other => status == S::S404,
     }

@@ -57,6 +57,32 @@ closed! {
         /// The worker took too long to begin its answer.
         Timeout = "timeout",
     }
+    /// What became of a request that waited while nobody could be asked.
+    HoldOutcome: "outcome" {
+        /// A worker came back and took it.
+        Routed = "routed",
+        /// Workers came back and all of them refused it.
+        Refused = "refused",
+        /// None came back in time.
+        Expired = "expired",
+        /// Too many waited already: it did not.
+        Full = "full",
+        /// The client left.
+        ClientGone = "client_gone",
+        /// The router stopped.
+        Draining = "draining",
+    }
+    /// Who lists workers.
+    DiscoverySource: "source" {
+        /// Flags.
+        Flags = "flags",
+        /// A watched file.
+        File = "file",
+        /// Names that are resolved again and again.
+        Dns = "dns",
+        /// An operator, while the router runs.
+        Admin = "admin",
+    }
     /// State of the circuit breaker of a worker.
     CircuitState: "state" {
         /// Requests go there.

@@ -156,6 +156,12 @@ impl Handle {
         self.owner.mailbox.abort(id, reason);
     }
 
+    /// Ends everything that is here now within one step, as [`abort`](Self::abort) does; what comes
+    /// later is taken as ever. Returns how many requests that are.
+    pub fn abort_all(&self, reason: AbortReason) -> usize {
+        self.owner.mailbox.abort_all(reason)
+    }
+
     /// What a link tells of a request: takes effect within one step. Requests that are not, or no
     /// longer, here are ignored.
     pub fn news(&self, id: RequestId, news: News) {

@@ -103,6 +103,22 @@ impl Mailbox {
         self.wake.notify_one();
     }
 
+    /// Aborts everything that is live; returns how many.
+    pub(crate) fn abort_all(&self, reason: AbortReason) -> usize {
+        let mut state = self.lock();
+        let live = state.live.iter_mut();
+        let fresh =
+            live.filter_map(|(id, aborted)| (!std::mem::replace(aborted, true)).then_some(*id));
+        let mut fresh: Vec<RequestId> = fresh.collect();
+        fresh.sort_unstable();
+        state.events.extend(fresh.iter().map(|id| Event::Abort(*id, reason)));
+        drop(state);
+        if !fresh.is_empty() {
+            self.wake.notify_one();
+        }
+        fresh.len()
+    }
+
     /// What a link tells of a request. Ignored for one that is not (or no longer) known.
     pub(crate) fn news(&self, id: RequestId, news: News) {
         let mut state = self.lock();

@@ -17,6 +17,11 @@ pub struct Config {
     pub retry: RetryConfig,
     /// Bounds on what is remembered of prompts.
     pub prefixes: PrefixConfig,
+    /// How long, and how much, waits where nobody can be asked for a moment.
+    pub hold: HoldConfig,
+    /// How long a worker that came back, or is drained no more, gets a growing share of the
+    /// requests that it could take, where others can; zero means all at once.
+    pub slow_start: Duration,
     /// How much more to do than others a worker may have and still be chosen for its prefixes or
     /// by hash.
     pub guard: Guard,
@@ -37,6 +42,8 @@ impl Default for Config {
             breaker: BreakerConfig::default(),
             retry: RetryConfig::default(),
             prefixes: PrefixConfig::default(),
+            hold: HoldConfig::default(),
+            slow_start: Duration::from_secs(10),
             guard: Guard { factor: 1.5, floor: Duration::from_secs(2), occupancy_floor: 0.5 },
             assumed_prefill_rate: 3000.0,
             refuse_at_door: true,
@@ -134,5 +141,22 @@ pub struct PrefixConfig {
 impl Default for PrefixConfig {
     fn default() -> Self {
         Self { bytes_max: 32 << 20, pieces_per_worker: 32_768 }
+    }
+}
+
+/// What waits where nobody can be asked for a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldConfig {
+    /// How long after a model could last be answered; zero means that nothing is held.
+    pub time: Duration,
+    /// Requests at a time, of all models.
+    pub requests: usize,
+    /// Prompt tokens of those, estimated.
+    pub tokens: u64,
+}
+
+impl Default for HoldConfig {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(10), requests: 32, tokens: 65_536 }
     }
 }

@@ -11,6 +11,7 @@ use types::Time;
 use crate::budget::RetryBudget;
 use crate::charge::Amount;
 use crate::config::Config;
+use crate::hold::Waiting;
 use crate::policy::Candidate;
 use crate::prefix::PrefixTree;
 use crate::ratio::TokenRatio;
@@ -32,6 +33,10 @@ pub struct Core {
     ratios: HashMap<Arc<str>, TokenRatio>,
     /// When those that were sent away come back.
     pub(crate) returns: Returns,
+    /// When a model could last be answered; only of models that somebody serves.
+    pub(crate) answerable: HashMap<Arc<str>, Time>,
+    /// Requests that wait for somebody to come back.
+    pub(crate) waiting: Waiting,
     pub(crate) random: u64,
     pub(crate) turns: u64,
     /// Reused from one choice to the next: candidates, and their slots.
@@ -48,6 +53,8 @@ pub struct WorkerView {
     pub base: Arc<str>,
     /// Its role.
     pub role: WorkerRole,
+    /// Who lists it.
+    pub sources: Vec<Source>,
     /// Its state.
     pub state: WorkerState,
     /// Why it is not ready: a sentence; empty where it is.
@@ -68,6 +75,8 @@ pub struct WorkerView {
     pub report_age: Option<Duration>,
     /// How much longer it is left alone because it asked for time.
     pub cooling: Option<Duration>,
+    /// The share of requests that it takes part in: below 1 after it has come back.
+    pub share: f64,
 }
 
 impl Core {
@@ -80,6 +89,8 @@ impl Core {
             budget: RetryBudget::new(&config.retry),
             ratios: HashMap::new(),
             returns: Returns::default(),
+            answerable: HashMap::new(),
+            waiting: Waiting::default(),
             random: seed,
             turns: 0,
             candidates: Vec::new(),
@@ -114,6 +125,7 @@ impl Core {
         emptied.iter().for_each(|slot| self.prefixes.forget(slot));
         let models = self.registry.models();
         self.ratios.retain(|model, _| models.binary_search(model).is_ok());
+        self.answerable.retain(|model, _| models.binary_search(model).is_ok());
         Ok(events)
     }
 
@@ -163,9 +175,13 @@ impl Core {
         answer: Result<Answer, String>,
         now: Time,
     ) -> Vec<Event> {
+        let answered = answer.is_ok();
         let (events, restarted) = self.registry.poll_ended(poll, answer, now, &self.config.health);
         if let Some(slot) = restarted {
             self.prefixes.forget(slot);
+        }
+        if answered {
+            self.note_answerable(poll, now);
         }
         events
     }
@@ -219,6 +235,7 @@ impl Core {
                     name: member.name().clone(),
                     base: Arc::clone(&member.spec.base),
                     role: member.role,
+                    sources: member.listed_by().collect(),
                     state,
                     reason: member.reason(state, now),
                     up: state == WorkerState::Ready && circuit != CircuitState::Open,
@@ -229,11 +246,18 @@ impl Core {
                     backlog_seconds: load.backlog(),
                     report_age: member.report.as_ref().map(|report| now.since(report.came)),
                     cooling: self.cooling(member, 0, now),
+                    share: member.share(now, &self.config),
                 }
             })
             .collect();
         views.sort_by(|a, b| a.name.cmp(&b.name));
         views
+    }
+
+    /// Has every worker been polled to the end at least once? True where there is none.
+    #[must_use]
+    pub fn all_polled(&self) -> bool {
+        self.registry.iter().all(|member| member.polled)
     }
 
     /// Can any request be answered: is a whole worker ready, or a pair that fits?
@@ -250,13 +274,13 @@ impl Core {
         let answers = self.registry.iter().filter(ready).any(|m| m.role.is_whole() || pair(m));
         if answers { Ok(()) } else { Err(self.missing(None, now)) }
     }
+}
 
-    /// A number that nobody expects.
-    pub(crate) fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.random;
-        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
+/// A number that nobody expects.
+pub(crate) fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut x = *state;
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
 }

@@ -141,6 +141,9 @@ impl Core {
             Says::Failed => member.breaker.failed(probe, now, breaker),
             Says::Nothing => None,
         };
+        if changed == Some(CircuitState::Closed) {
+            member.back = Some(now);
+        }
         changed.map(|state| event(member, EventKind::Circuit(state)))
     }
 

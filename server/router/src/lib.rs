@@ -13,10 +13,13 @@ mod config;
 mod core;
 mod door;
 mod failed;
+mod hold;
 mod member;
+mod pick;
 mod pieces;
 mod policy;
 mod prefix;
+mod ramp;
 mod ratio;
 mod registry;
 mod request;
@@ -27,7 +30,8 @@ mod worker;
 
 pub use self::core::{Core, WorkerView};
 pub use charge::Amount;
-pub use config::{BreakerConfig, Config, HealthConfig, PrefixConfig, RetryConfig};
+pub use config::{BreakerConfig, Config, HealthConfig, HoldConfig, PrefixConfig, RetryConfig};
+pub use hold::{Held, Hold, Place};
 pub use policy::{
     Branch, CacheAware, Candidate, Guard, LeastPendingTokens, Policy, PolicyKind, PowerOfTwo,
     PrefixHash, Prompt, RoundRobin, UnknownPolicy,
@@ -48,6 +52,8 @@ pub use worker::{
 mod balance_test;
 #[cfg(test)]
 mod door_test;
+#[cfg(test)]
+mod hold_test;
 #[cfg(test)]
 mod model_test;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::breaker::Breaker;
 use crate::charge::{Amount, Ledger};
 use crate::config::{Config, HealthConfig};
+use crate::ramp;
 use crate::set::WorkerSet;
 use crate::worker::{Source, WorkerKey, WorkerName, WorkerRole, WorkerSpec, WorkerState};
 
@@ -93,6 +94,10 @@ pub(crate) struct Member {
     pub(crate) drain_worker: bool,
     pub(crate) breaker: Breaker,
     pub(crate) cool: Option<Cool>,
+    /// A poll of it has ended, in whatever way.
+    pub(crate) polled: bool,
+    /// Since when it is ready, where it was not before.
+    pub(crate) back: Option<Time>,
     pub(crate) ledger: Ledger,
     pub(crate) turn: u64,
     /// For a decode worker, the prefill workers it can be paired with.
@@ -114,6 +119,8 @@ impl Member {
             drain_worker: false,
             breaker: Breaker::default(),
             cool: None,
+            polled: false,
+            back: None,
             ledger,
             turn: 0,
             pairs: WorkerSet::default(),
@@ -127,6 +134,24 @@ impl Member {
 
     pub(crate) fn serves(&self, model: &str) -> bool {
         self.models.iter().any(|own| **own == *model)
+    }
+
+    /// Who lists it.
+    pub(crate) fn listed_by(&self) -> impl Iterator<Item = Source> {
+        let sources = Source::ALL.into_iter().zip(self.sources);
+        sources.filter_map(|(source, listed)| listed.then_some(source))
+    }
+
+    /// Something was heard of it, which was in the state `before`: it may have come back.
+    pub(crate) fn came_back(&mut self, before: WorkerState, now: Time, config: &HealthConfig) {
+        if before != WorkerState::Ready && self.state(now, config) == WorkerState::Ready {
+            self.back = Some(now);
+        }
+    }
+
+    /// The share of requests that it takes part in.
+    pub(crate) fn share(&self, now: Time, config: &Config) -> f64 {
+        ramp::share(self.back, now, config.slow_start)
     }
 
     /// Whether it drains, whoever asked for it.

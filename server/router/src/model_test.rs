@@ -1,9 +1,12 @@
 //! Random lists, polls, drains, routes, failures and ends against what workers have said.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use protocol::internal::{LoadReport, LoadState};
+
+use types::Time;
 
 use crate::testing::*;
 use crate::*;
@@ -18,6 +21,11 @@ const WORKERS: [(&str, WorkerRole); 7] = [
     ("d3:1", WorkerRole::Decode),
 ];
 
+const SOURCES: usize = Source::ALL.len();
+
+/// What may wait: little, so that it is often full.
+const HOLD: HoldConfig = HoldConfig { time: Duration::from_secs(5), requests: 3, tokens: 2_000 };
+
 #[derive(Debug, Clone)]
 enum Action {
     List { source: usize, listed: u8 },
@@ -30,6 +38,8 @@ enum Action {
     Failed { pick: usize, kind: usize, by_prefill: bool, begun: bool },
     Ended { pick: usize },
     Pass { millis: u64 },
+    Hold { length: usize },
+    Held { pick: usize },
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -45,7 +55,7 @@ fn action() -> impl Strategy<Value = Action> {
     let tells = (worker.clone(), state, instance, print, 0..150_000_u64);
     let fails = (0..64_usize, 0..FAILURES.len(), any::<bool>(), any::<bool>());
     prop_oneof![
-        2 => (0..3_usize, any::<u8>()).prop_map(|(source, listed)| Action::List { source, listed }),
+        2 => (0..SOURCES, any::<u8>()).prop_map(|(source, listed)| Action::List { source, listed }),
         10 => tells.prop_map(|(worker, state, instance, print, tokens)|
             Action::Tell { worker, state, instance, print, tokens }),
         1 => worker.clone().prop_map(|worker| Action::Silent { worker }),
@@ -57,6 +67,8 @@ fn action() -> impl Strategy<Value = Action> {
             Action::Failed { pick, kind, by_prefill, begun }),
         4 => (0..64_usize).prop_map(|pick| Action::Ended { pick }),
         2 => (0..5_000_u64).prop_map(|millis| Action::Pass { millis }),
+        4 => (0..6_000_usize).prop_map(|length| Action::Hold { length }),
+        2 => (0..64_usize).prop_map(|pick| Action::Held { pick }),
     ]
 }
 
@@ -87,21 +99,27 @@ struct Said {
 
 struct World {
     bed: Bed,
-    listed: [u8; 3],
+    listed: [u8; SOURCES],
     said: BTreeMap<&'static str, Said>,
     drained: BTreeMap<&'static str, bool>,
     open: Vec<Open>,
+    /// Those that wait.
+    held: Vec<Place>,
+    /// When somebody could be asked last, at a moment at which a worker had told its load.
+    answered: Option<Time>,
 }
 
 impl World {
     fn new() -> Self {
-        let config = Config { refuse_at_door: true, ..Config::default() };
+        let config = Config { refuse_at_door: true, hold: HOLD, ..Config::default() };
         Self {
             bed: Bed::listed(config, &[]),
-            listed: [0; 3],
+            listed: [0; SOURCES],
             said: BTreeMap::new(),
             drained: BTreeMap::new(),
             open: Vec::new(),
+            held: Vec::new(),
+            answered: None,
         }
     }
 
@@ -137,7 +155,11 @@ impl World {
             Action::Answered { .. } | Action::Failed { .. } | Action::Ended { .. } => {
                 !self.open.is_empty()
             }
-            Action::List { .. } | Action::Route { .. } | Action::Pass { .. } => true,
+            Action::List { .. }
+            | Action::Route { .. }
+            | Action::Pass { .. }
+            | Action::Hold { .. } => true,
+            Action::Held { .. } => !self.held.is_empty(),
         }
     }
 
@@ -157,6 +179,9 @@ impl World {
                 };
                 self.bed.tell(name, load);
                 self.said.insert(name, Said { state, instance, print });
+                if self.bed.core.readiness(self.bed.now).is_ok() {
+                    self.answered = Some(self.bed.now);
+                }
             }
             Action::Silent { worker } => {
                 self.bed.silent(WORKERS[worker].0);
@@ -166,8 +191,8 @@ impl World {
                 let worker = name(WORKERS[worker].0);
                 let poll = self.bed.core.poll_began(&worker, self.bed.now).expect("it is listed");
                 let listed = self.listed;
-                (0..3).for_each(|source| self.list(source, 0));
-                (0..3).for_each(|source| self.list(source, listed[source]));
+                (0..SOURCES).for_each(|source| self.list(source, 0));
+                (0..SOURCES).for_each(|source| self.list(source, listed[source]));
                 let models = vec!["m".to_owned()];
                 let late =
                     self.bed.core.poll_ended(&poll, Ok(Answer::Plain { models }), self.bed.now);
@@ -197,6 +222,10 @@ impl World {
                 self.open.swap_remove(pick % self.open.len());
             }
             Action::Pass { millis } => self.bed.pass(millis as f64 / 1000.0),
+            Action::Hold { length } => self.hold(&vec![b'a'; length])?,
+            Action::Held { pick } => {
+                self.held.swap_remove(pick % self.held.len());
+            }
         }
         self.check()
     }
@@ -207,6 +236,26 @@ impl World {
         if let Ok(route) = routed {
             self.check_route(&route)?;
             self.open.push(Open { route, prompt, attempt });
+        }
+        Ok(())
+    }
+
+    /// Who waits does so within the bounds, after a moment at which somebody could be asked.
+    fn hold(&mut self, prompt: &[u8]) -> Result<(), TestCaseError> {
+        let before = self.bed.core.held();
+        let now = self.bed.now;
+        match self.bed.core.hold(&request(prompt), now) {
+            Hold::Wait(place) => {
+                let seen = self.answered.expect("somebody could be asked once");
+                prop_assert!(now < place.until() && place.until() <= seen + HOLD.time);
+                self.held.push(place);
+            }
+            Hold::Full => {
+                let tokens = self.bed.core.tokens("m", prompt.len());
+                let full = before.requests == HOLD.requests || before.tokens + tokens > HOLD.tokens;
+                prop_assert!(full, "{before:?} and {tokens} tokens");
+            }
+            Hold::Pointless => {}
         }
         Ok(())
     }
@@ -257,6 +306,10 @@ impl World {
 
     /// The counts are those of the routes that are open, whatever came and went.
     fn check(&self) -> Result<(), TestCaseError> {
+        let held = self.bed.core.held();
+        prop_assert_eq!(held.requests, self.held.len());
+        prop_assert_eq!(held.tokens, self.held.iter().map(Place::tokens).sum::<u64>());
+        prop_assert!(held.requests <= HOLD.requests && held.tokens <= HOLD.tokens);
         let mut counts: BTreeMap<&str, Amount> = BTreeMap::new();
         for open in &self.open {
             for leg in open.route.prefill.iter().chain([&open.route.serve]) {
@@ -269,6 +322,7 @@ impl World {
         for view in self.bed.core.workers(self.bed.now) {
             let expected = counts.get(view.name.as_str()).copied().unwrap_or_default();
             prop_assert_eq!(view.own, expected, "{}", view.name);
+            prop_assert!(view.share > 0.0 && view.share <= 1.0, "{}", view.share);
         }
         Ok(())
     }
@@ -287,6 +341,7 @@ proptest! {
             world.apply(action)?;
         }
         world.open.clear();
+        world.held.clear();
         world.check()?;
         let views = world.bed.core.workers(world.bed.now);
         prop_assert!(views.iter().all(|view| view.own == Amount::default()));

@@ -100,6 +100,11 @@ impl Registry {
         member.filter(|member| member.key == key)
     }
 
+    /// The worker that was polled, also where the poll found another process there.
+    pub(crate) fn polled(&self, poll: &Poll) -> Option<&Member> {
+        self.members.get(usize::from(poll.key.slot))?.as_ref()
+    }
+
     fn named(&mut self, name: &WorkerName) -> Result<&mut Member, NoSuchWorker> {
         match self.by_name.get(name) {
             Some(slot) => Ok(self.at_mut(*slot)),
@@ -207,6 +212,7 @@ impl Registry {
             DrainBy::Operator => member.drain_operator = on,
             DrainBy::Worker => member.drain_worker = on,
         }
+        member.came_back(before, now, config);
         Ok(state_event(member, before, now, config).into_iter().collect())
     }
 
@@ -226,6 +232,7 @@ impl Registry {
         let generation = self.generations.wrapping_add(1);
         let Some(member) = self.get_mut(poll.key) else { return (Vec::new(), None) };
         let before = member.state(now, config);
+        member.polled = true;
         let mut events = Vec::new();
         let mut stale = false;
         match answer {
@@ -255,6 +262,7 @@ impl Registry {
                 member.reported(reported, !restarted, config);
             }
         }
+        member.came_back(before, now, config);
         events.extend(state_event(member, before, now, config));
         let restarted = (member.key != poll.key).then_some(poll.key.slot);
         if restarted.is_some() {
@@ -292,10 +300,7 @@ impl Registry {
         let models = self.models();
         let only = Some(&models).filter(|models| models.len() == 1).map(|models| models[0].clone());
         let mut counts: BTreeMap<(WorkerRole, Option<Arc<str>>), usize> = BTreeMap::new();
-        let declares = |member: &&Member| {
-            let mut sources = Source::ALL.into_iter().zip(member.sources);
-            sources.any(|(source, listed)| listed && source.declares())
-        };
+        let declares = |member: &&Member| member.listed_by().any(Source::declares);
         for member in self.iter().filter(declares) {
             let role = member.spec.role.declared();
             if member.models.is_empty() {

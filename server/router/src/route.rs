@@ -1,5 +1,4 @@
-//! Choosing: who may be asked, who would refuse, whom the policy takes, and which decode worker
-//! goes with it.
+//! Choosing: who may be asked, and who would refuse. Among those that are left, see `pick`.
 
 use std::time::Duration;
 
@@ -12,20 +11,17 @@ use crate::core::Core;
 use crate::door::{Need, Refused, refused};
 use crate::member::Member;
 use crate::pieces::Pieces;
-use crate::policy::{Branch, Candidate, Prompt};
 use crate::prefix::Depths;
 use crate::registry::misfit;
 use crate::request::{Leg, Missing, OverloadReason, Refusal, Request, Route};
 use crate::set::WorkerSet;
 use crate::worker::{WorkerKey, WorkerRole, WorkerState};
 
-/// Bytes of a prompt by which `prefix_hash` tells prompts apart, about: system prompts are longer,
-/// and what tells tenants apart is at their beginning.
-const HEAD_PIECES: usize = 32;
-
 /// What retries of one request need to know of each other.
 #[derive(Debug, Default)]
 pub struct Attempt {
+    /// It was counted among the requests that the budget follows.
+    counted: bool,
     pub(crate) tried: Vec<WorkerKey>,
     /// Times that it was sent.
     pub(crate) tries: u32,
@@ -40,6 +36,11 @@ impl Attempt {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Nothing of it was executed anywhere, and it has waited: it may be sent as if it was new.
+    pub fn again(&mut self) {
+        *self = Self { counted: self.counted, ..Self::default() };
     }
 
     /// Times that it was sent.
@@ -115,7 +116,7 @@ impl Core {
         attempt: &mut Attempt,
         now: Time,
     ) -> Result<Route, Refusal> {
-        if attempt.tries == 0 {
+        if !std::mem::replace(&mut attempt.counted, true) {
             self.budget.deposit(&self.config.retry);
         }
         let asked = self.ask(request);
@@ -212,7 +213,7 @@ impl Core {
     }
 
     /// The share of the prompt that the worker at `slot` is believed to hold.
-    fn matched(&self, asked: &Asked<'_>, slot: u16) -> f64 {
+    pub(crate) fn matched(&self, asked: &Asked<'_>, slot: u16) -> f64 {
         asked.pieces.share(usize::from(asked.depths[usize::from(slot)]))
     }
 
@@ -323,84 +324,6 @@ impl Core {
         open
     }
 
-    /// Lets the policy choose among `front`, which is not empty.
-    fn pick(&mut self, asked: &Asked<'_>, front: WorkerSet, now: Time) -> (u16, Branch) {
-        let mut slots = std::mem::take(&mut self.slots);
-        let mut candidates = std::mem::take(&mut self.candidates);
-        slots.clear();
-        candidates.clear();
-        for slot in front.iter() {
-            let member = self.registry.at(slot);
-            let load = member.load(now, &self.config);
-            slots.push(slot);
-            candidates.push(Candidate {
-                name_hash: member.name_hash,
-                backlog: load.backlog(),
-                prefill_rate: load.prefill_rate,
-                pending: load.pending,
-                active: load.own.requests,
-                occupancy: if member.role.is_whole() { self.occupancy(member, now) } else { 0.0 },
-                matched: self.matched(asked, slot),
-                turn: member.turn,
-            });
-        }
-        let head = asked.pieces.hashes().iter().take(HEAD_PIECES).next_back();
-        let short = || xxh3_64_with_seed(asked.request.prompt, asked.pieces.seed());
-        let prompt = Prompt {
-            tokens: asked.tokens,
-            head: head.copied().unwrap_or_else(short),
-            draw: self.draw(),
-        };
-        let picked = match candidates.len() {
-            1 => (0, Branch::Only),
-            _ => self.config.policy.policy().pick(&candidates, &prompt, &self.config.guard),
-        };
-        let chosen = (slots[picked.0], picked.1);
-        (self.slots, self.candidates) = (slots, candidates);
-        chosen
-    }
-
-    /// The decode worker that goes with a prefill worker: among those that have about as few
-    /// requests as any for their size, the one that holds most of the prompt; those without room
-    /// for its KV last.
-    fn pick_decode(&self, asked: &Asked<'_>, prefill: u16, decode: WorkerSet, now: Time) -> u16 {
-        let fits = || {
-            let pair = |slot: &u16| self.registry.at(*slot).pairs.contains(prefill);
-            decode.iter().filter(pair).map(|slot| (slot, self.decode_load(slot, asked, now)))
-        };
-        let least = fits().map(|(_, load)| load).fold(f64::INFINITY, f64::min);
-        let limit = least * DECODE_GUARD + DECODE_FLOOR;
-        let key = |slot: u16, load: f64| {
-            let turn = self.registry.at(slot).turn;
-            (std::cmp::Reverse(asked.depths[usize::from(slot)]), load, turn)
-        };
-        let within = fits().filter(|(_, load)| *load <= limit).map(|(s, load)| (key(s, load), s));
-        let best = within.reduce(|a, b| if b.0 < a.0 { b } else { a });
-        best.expect("a prefill worker is only open beside a decode worker it fits").1
-    }
-
-    /// The occupancy of a decode worker; more where the KV of the prompt finds no room.
-    fn decode_load(&self, slot: u16, asked: &Asked<'_>, now: Time) -> f64 {
-        let member = self.registry.at(slot);
-        let unreported = member.ledger.amounts().1;
-        let room = member.fresh(now, &self.config.health).map(|fresh| fresh.load.free_tokens);
-        let room = room.map(|room| room.saturating_sub(unreported.kv));
-        let full = room.is_some_and(|room| room < asked.tokens);
-        self.occupancy(member, now) + if full { 1.0 } else { 0.0 }
-    }
-
-    /// Requests that run or wait at a worker, per running slot.
-    fn occupancy(&self, member: &Member, now: Time) -> f64 {
-        let (own, unreported) = member.ledger.amounts();
-        let Some(fresh) = member.fresh(now, &self.config.health) else {
-            return own.requests as f64 / ASSUMED_SLOTS;
-        };
-        let told = &fresh.load;
-        let slots = if told.running_limit > 0 { told.running_limit as f64 } else { ASSUMED_SLOTS };
-        let requests = told.running.saturating_add(told.queued.requests);
-        requests.saturating_add(unreported.requests) as f64 / slots
-    }
-
     /// Why nobody can be asked for the model.
     fn nobody(&self, model: &str, now: Time) -> Refusal {
         let known = self.registry.models();
@@ -476,14 +399,6 @@ impl Core {
         format!("{name} is {}{reason}", state.as_str())
     }
 }
-
-/// A decode worker may have so many times the load of the least loaded one, and so much more, and
-/// still be chosen for what it holds.
-const DECODE_GUARD: f64 = 1.25;
-const DECODE_FLOOR: f64 = 0.05;
-
-/// Running slots of a worker that does not tell.
-const ASSUMED_SLOTS: f64 = 16.0;
 
 /// When to come back where no worker is ready: about how long it takes to see one that is.
 const UNREADY_RETRY: Duration = Duration::from_secs(2);

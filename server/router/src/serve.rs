@@ -11,6 +11,8 @@ mod body;
 pub mod discovery;
 mod error;
 mod headers;
+mod hold;
+mod listing;
 mod models;
 mod peek;
 mod poll;
@@ -27,7 +29,7 @@ mod watch;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -35,10 +37,11 @@ use axum::extract::{Request, State};
 use axum::http::{Method as Verb, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use metric_catalog::install::Registry;
 use metric_catalog::labels::{Method, Route as Path};
 use protocol::ApiError;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use types::{Clock, Time};
@@ -56,9 +59,15 @@ use upstream::Upstream;
 /// What all parts of a running router share.
 #[derive(Debug)]
 pub struct Gateway {
-    settings: Settings,
+    settings: RwLock<Arc<Settings>>,
     clock: Clock,
     core: Mutex<Core>,
+    /// Tells those who wait that something has happened to a worker.
+    woken: Notify,
+    /// The name of this router, as a worker would be called.
+    own: OnceLock<WorkerName>,
+    /// Additions to the list of workers, and removals, for whoever keeps it.
+    orders: listing::Orders,
     /// The ways to the workers that are listed.
     ways: RwLock<HashMap<WorkerName, Arc<Upstream>>>,
     names: headers::Names,
@@ -89,9 +98,33 @@ impl Gateway {
             cut: CancellationToken::new(),
             open: TaskTracker::new(),
             was_ready: Mutex::new(None),
-            settings,
+            woken: Notify::new(),
+            own: OnceLock::new(),
+            orders: listing::Orders::default(),
+            settings: RwLock::new(Arc::new(settings)),
             clock,
         })
+    }
+
+    /// This router listens there: it is none of its own workers. A second call changes nothing.
+    pub fn listens(&self, address: std::net::SocketAddr) {
+        drop(self.own.set(WorkerName::new(address.to_string())));
+    }
+
+    /// The settings in force.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes settings, from now on. Nothing that is open is touched. Workers, the file of them,
+    /// names, tokens and objectives are read at the start only.
+    pub fn configure(&self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut settings));
+        self.core().configure(settings.core.clone());
+        self.telemetry.configure(settings.core.policy, settings.core.hold);
+        drop(settings);
+        self.woken.notify_waiters();
     }
 
     /// Whether requests can be answered: for every role that a model needs, a worker has answered
@@ -177,7 +210,12 @@ impl Gateway {
     fn upstream(&self, leg: &Leg) -> Arc<Upstream> {
         let ways = self.ways.read().unwrap_or_else(PoisonError::into_inner);
         let known = ways.get(&leg.name).map(Arc::clone);
-        known.unwrap_or_else(|| Upstream::new(Arc::from(leg.name.as_str())))
+        known.unwrap_or_else(|| self.new_way(&leg.name))
+    }
+
+    /// A way to a worker, whose exchanges end where this router gives up all.
+    fn new_way(&self, name: &WorkerName) -> Arc<Upstream> {
+        Upstream::new(Arc::from(name.as_str()), self.cut.child_token())
     }
 
     /// What is kept to a worker leads to a process that has ended.
@@ -217,12 +255,17 @@ impl Gateway {
             let models = self.core().models();
             self.telemetry.models.serve(&models);
             self.say_readiness();
+            self.woken.notify_waiters();
         }
     }
 
-    /// Says when requests cannot be answered any more, and when they can again.
+    /// Says when requests cannot be answered any more, and when they can again. Before all workers
+    /// were asked once, nobody knows.
     fn say_readiness(&self) {
         let now = self.readiness();
+        if now.is_err() && !self.core().all_polled() {
+            return;
+        }
         let mut was = self.was_ready.lock().unwrap_or_else(PoisonError::into_inner);
         if was.replace(now.is_ok()) == Some(now.is_ok()) {
             return;
@@ -266,6 +309,8 @@ pub fn api(gateway: &Arc<Gateway>, probes: Router) -> Router {
 pub fn admin(gateway: &Arc<Gateway>) -> Router {
     Router::new()
         .route("/internal/workers", get(admin::workers))
+        .route("/admin/workers", post(listing::add))
+        .route("/admin/workers/{worker}", delete(listing::remove))
         .route("/admin/workers/{worker}/drain", post(admin::drain).delete(admin::undrain))
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(Arc::clone(gateway))

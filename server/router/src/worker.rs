@@ -97,11 +97,13 @@ pub enum Source {
     File,
     /// Names that are resolved again and again.
     Dns,
+    /// An operator, while the router runs.
+    Admin,
 }
 
 impl Source {
     /// Every source, in declaration order.
-    pub const ALL: [Self; 3] = [Self::Flags, Self::File, Self::Dns];
+    pub const ALL: [Self; 4] = [Self::Flags, Self::File, Self::Dns, Self::Admin];
 
     /// The name in logs.
     #[must_use]
@@ -110,6 +112,7 @@ impl Source {
             Self::Flags => "flags",
             Self::File => "file",
             Self::Dns => "dns",
+            Self::Admin => "admin",
         }
     }
 
@@ -117,7 +120,7 @@ impl Source {
     #[must_use]
     pub const fn declares(self) -> bool {
         match self {
-            Self::Flags | Self::File => true,
+            Self::Flags | Self::File | Self::Admin => true,
             Self::Dns => false,
         }
     }

@@ -12,20 +12,23 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use types::Clock;
 
-use super::{Addresses, FLUSH_TIME, Signals, listen, refuse, say};
+use super::{Addresses, FLUSH_TIME, Signals, hangup, listen, refuse, reload, say};
 use crate::cli::{Metrics, RouterArgs};
 use crate::config::files;
 use crate::config::router::{RouterPlan, resolve};
 use crate::exit::Exit;
 use crate::http::guard;
 use crate::http::listener::Bounds;
+use crate::http::settings::{self, RouterSettings};
 use crate::lifecycle::{Lifecycle, Needs, Phase};
+use crate::live::{Live, RouterValues};
+use crate::telemetry::settings::SettingsMetrics;
 use crate::{probes, telemetry};
 
 /// Routes until a signal; returns how it ended.
 #[must_use]
 pub fn run(args: &RouterArgs) -> Exit {
-    telemetry::install_logs(args.log_format, args.log_level);
+    telemetry::install_logs(&args.observe);
     let clock = Clock::start();
     let plan = match resolve(args, files::most()) {
         Ok(plan) => plan,
@@ -51,14 +54,14 @@ pub fn run(args: &RouterArgs) -> Exit {
 }
 
 async fn route(args: &RouterArgs, plan: RouterPlan, clock: Clock) -> Exit {
-    let mut signals = match Signals::new() {
+    let (mut signals, hangup) = match Signals::new().and_then(|signals| Ok((signals, hangup()?))) {
         Ok(signals) => signals,
         Err(error) => {
             tracing::error!(%error, "Signals cannot be received.");
             return Exit::Internal;
         }
     };
-    let registry = match args.metrics {
+    let registry = match args.observe.metrics {
         Metrics::Off => Registry::disabled(),
         Metrics::On => match Registry::router() {
             Ok(registry) => registry,
@@ -77,7 +80,17 @@ async fn route(args: &RouterArgs, plan: RouterPlan, clock: Clock) -> Exit {
         Err(finding) => return refuse(&finding.into()),
     };
     let addresses = Addresses { api: bound.address(), probes: probes.address };
-    let admin = serve::admin(&gateway).layer(from_fn_with_state(plan.admin_token, guard::router));
+    gateway.listens(bound.address());
+    let settings = Arc::new(RouterSettings {
+        live: Live::new(
+            RouterValues::new(args),
+            args.config.is_some().then(|| args.given.clone()),
+            SettingsMetrics::new(&registry, clock),
+        ),
+        gateway: Arc::clone(&gateway),
+    });
+    let admin = serve::admin(&gateway).merge(settings::of_router(&settings));
+    let admin = admin.layer(from_fn_with_state(plan.admin_token, guard::router));
     let admin = serve::recorded(&gateway, admin);
     let api: Router = serve::api(&gateway, probes::routes(&life)).merge(admin);
     let wanted = args.max_connections;
@@ -91,11 +104,14 @@ async fn route(args: &RouterArgs, plan: RouterPlan, clock: Clock) -> Exit {
     tasks.spawn(telemetry::canary(registry, clock, stop.clone()));
     tasks.spawn(Arc::clone(&gateway).run(stop.clone()));
     tasks.spawn(bound.serve(api, bounds, stop.clone()));
+    let again = Arc::clone(&settings);
+    tasks.spawn(reload(move || again.reload(), hangup, stop.clone()));
     tasks.close();
 
     say(addresses, json!({"role": "router"}));
     signals.next().await;
-    drain(&gateway, &life, &mut signals, args.drain_deadline.0).await;
+    let deadline = settings.live.values().drain_deadline();
+    drain(&gateway, &life, &mut signals, deadline).await;
 
     stop.cancel();
     if tokio::time::timeout(FLUSH_TIME, tasks.wait()).await.is_err() {

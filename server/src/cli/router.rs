@@ -1,5 +1,6 @@
 //! Flags of `router`.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,8 +9,8 @@ use clap::Args;
 use router::serve::discovery::{self, dns::Group};
 use router::{PolicyKind, WorkerRole, WorkerSpec};
 
+use super::ObserveArgs;
 use super::units::{ByteSize, Span};
-use super::{Format, Metrics};
 
 /// The address of a worker's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +83,24 @@ pub struct RouterArgs {
     #[arg(long, default_value_t = 0.2, value_name = "SHARE", env = "SIGHTLINE_RETRY_SHARE")]
     #[arg(help_heading = "Routing")]
     pub retry_share: f64,
+    /// How long requests wait, after the only worker (or pair) of a model has gone, for it to come
+    /// back; at most 90s, and 0s means that they are refused at once.
+    #[arg(long, default_value = "10s", value_name = "TIME", env = "SIGHTLINE_HOLD_TIME")]
+    #[arg(help_heading = "Routing")]
+    pub hold_time: Span,
+    /// Requests that may wait so, of all models together; more are refused with 503.
+    #[arg(long, default_value_t = 32, value_name = "N", env = "SIGHTLINE_HOLD_REQUESTS")]
+    #[arg(help_heading = "Routing")]
+    pub hold_requests: usize,
+    /// Prompt tokens of those together, estimated.
+    #[arg(long, default_value_t = 65_536, value_name = "N", env = "SIGHTLINE_HOLD_TOKENS")]
+    #[arg(help_heading = "Routing")]
+    pub hold_tokens: u64,
+    /// How long a worker that comes back, or is drained no more, gets a growing share of the
+    /// requests that it could take, where others can; 0s means all at once.
+    #[arg(long, default_value = "10s", value_name = "TIME", env = "SIGHTLINE_SLOW_START")]
+    #[arg(help_heading = "Routing")]
+    pub slow_start: Span,
     /// Time between two polls of a worker.
     #[arg(long, default_value = "500ms", value_name = "TIME", env = "SIGHTLINE_POLL_INTERVAL")]
     #[arg(help_heading = "Routing")]
@@ -158,16 +177,11 @@ pub struct RouterArgs {
     #[arg(help_heading = "Network")]
     pub http_threads: usize,
 
-    /// Form of the log on standard error.
-    #[arg(long, value_enum, default_value_t = Format::Text, env = "SIGHTLINE_LOG_FORMAT")]
-    #[arg(help_heading = "Observability")]
-    pub log_format: Format,
-    /// Least severe level that is logged: error, warn, info, debug or trace.
-    #[arg(long, default_value = "info", env = "SIGHTLINE_LOG_LEVEL")]
-    #[arg(help_heading = "Observability")]
-    pub log_level: tracing::Level,
-    /// Whether metrics are recorded.
-    #[arg(long, value_enum, default_value_t = Metrics::On, env = "SIGHTLINE_METRICS")]
-    #[arg(help_heading = "Observability")]
-    pub metrics: Metrics,
+    /// Flags about what is seen of the program.
+    #[command(flatten)]
+    pub observe: ObserveArgs,
+
+    /// The command line as it was given, before the file was read; for reading that again.
+    #[arg(skip)]
+    pub given: Vec<OsString>,
 }

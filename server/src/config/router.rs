@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use router::serve::discovery::file;
 use router::serve::{Objectives, Patience, Settings};
-use router::{Config, HealthConfig, RetryConfig, WorkerName, WorkerRole, WorkerSpec};
+use router::{Config, HealthConfig, WorkerName, WorkerRole, WorkerSpec};
 
 use super::findings::{Class, Finding, Findings};
 use super::roles::{self, Secret};
 use crate::cli::{RouterArgs, Span};
+use crate::live::RouterValues;
 
 /// Everything that a router runs with.
 #[derive(Debug)]
@@ -26,6 +27,9 @@ pub struct RouterPlan {
     /// What lets others than this host change something.
     pub admin_token: Option<Secret>,
 }
+
+/// The longest that requests may wait for a worker to come back.
+const HOLD_MOST: Duration = Duration::from_secs(90);
 
 /// Reports older than so many polls are not believed.
 const POLLS_FRESH: u32 = 4;
@@ -52,21 +56,8 @@ pub fn resolve(args: &RouterArgs, files: u64) -> Result<RouterPlan, Findings> {
     if findings.has_errors() {
         return Err(findings);
     }
-    let fresh = HealthConfig::default().report_fresh;
-    let settings = Settings {
-        core: Config {
-            policy: args.policy,
-            health: HealthConfig {
-                report_fresh: fresh.max(args.poll_interval.0 * POLLS_FRESH),
-                ..HealthConfig::default()
-            },
-            retry: RetryConfig {
-                tries: args.retries.saturating_add(1),
-                budget_share: args.retry_share,
-                ..RetryConfig::default()
-            },
-            ..Config::default()
-        },
+    let mut settings = Settings {
+        core: Config::default(),
         workers,
         file: args.workers_file.clone(),
         groups: args.workers_dns.clone(),
@@ -88,7 +79,13 @@ pub fn resolve(args: &RouterArgs, files: u64) -> Result<RouterPlan, Findings> {
             e2e: args.e2e_objective.0,
         },
     };
+    RouterValues::new(args).put(&mut settings);
     Ok(RouterPlan { settings, api, probes, connections, admin_token })
+}
+
+/// How old a report may be that is believed.
+pub(crate) fn report_fresh(poll_interval: Duration) -> Duration {
+    HealthConfig::default().report_fresh.max(poll_interval.saturating_mul(POLLS_FRESH))
 }
 
 fn finding(flag: &'static str, value: impl ToString, reason: String, fix: String) -> Finding {
@@ -155,7 +152,7 @@ fn file_of(path: &std::path::Path) -> Result<(), String> {
 }
 
 /// Numbers that have no meaning.
-fn numbers(args: &RouterArgs, findings: &mut Findings) {
+pub(crate) fn numbers(args: &RouterArgs, findings: &mut Findings) {
     let spans: [(&'static str, Span, &str); 7] = [
         ("--poll-interval", args.poll_interval, "500ms"),
         ("--poll-timeout", args.poll_timeout, "1s"),
@@ -174,6 +171,19 @@ fn numbers(args: &RouterArgs, findings: &mut Findings) {
     if !(0.0..=1.0).contains(&args.retry_share) {
         let reason = "it is a share, from 0 to 1".to_owned();
         findings.add(finding("--retry-share", args.retry_share, reason, "0.2".to_owned()));
+    }
+    if args.hold_time.0 > HOLD_MOST {
+        let reason = "clients that wait longer than 90 s are better told to come back".to_owned();
+        let fix = "--hold-time 10s, at most 90s".to_owned();
+        findings.add(finding("--hold-time", args.hold_time, reason, fix));
+    }
+    if !args.hold_time.0.is_zero() && (args.hold_requests == 0 || args.hold_tokens == 0) {
+        let reason = "nobody could wait for the time of --hold-time".to_owned();
+        let (flag, fix) = match args.hold_requests {
+            0 => ("--hold-requests", "--hold-requests 32, or --hold-time 0s"),
+            _ => ("--hold-tokens", "--hold-tokens 65536, or --hold-time 0s"),
+        };
+        findings.add(finding(flag, 0, reason, fix.to_owned()));
     }
     if args.http_threads == 0 {
         let reason = "somebody must serve connections".to_owned();

@@ -1,48 +1,65 @@
-//! `/admin/config`: settings that change while the server runs. `/admin/drain`: no new requests,
-//! and back.
+//! `/admin/drain`: no new requests, and back.
+//!
+//! A drained server is not ready at once. Routers that know what that means get no more requests
+//! in; others are served until the settle time is over, so that whatever balances them has seen
+//! it. What runs ends in peace, or at the deadline where there is one. The process stays.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use engine::AbortReason;
 use protocol::ApiError;
-use serde_json::{Map, Value, json};
+use protocol::internal::DRAIN_AWARE_HEADER;
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::body::{self, BodyLimits};
 use super::error::Failure;
+use super::settings::{BODY_MAX, object};
 use super::{Api, json};
-use crate::live::{ChangeError, Changed, Key, Values, names};
+use crate::lifecycle::Phase;
 
-/// A handful of settings is shorter.
-const BODY_MAX: usize = 64 << 10;
+/// How long requests of those who cannot know are still taken, where nothing is said.
+const SETTLE: Duration = Duration::from_secs(5);
 
-/// What is in force, and how often it has changed.
-pub(super) async fn settings(State(api): State<Arc<Api>>) -> Response {
-    let (generation, values, drift) = api.live.current();
-    let body = json!({
-        "generation": generation,
-        "settings": texts(&values),
-        "drift": drift.into_iter().map(Key::as_str).collect::<Vec<_>>(),
-    });
-    tagged(generation, json(StatusCode::OK, &body))
+/// The longest that may be said.
+const MOST: f64 = 86_400.0;
+
+/// The drain under way.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    now: Mutex<Option<Times>>,
+    tasks: TaskTracker,
 }
 
-/// Changes some of it, all or nothing.
-pub(super) async fn change(
-    State(api): State<Arc<Api>>,
-    request: Request,
-) -> Result<Response, Failure> {
-    let known = known(request.headers())?;
-    let limits = BodyLimits { bytes: BODY_MAX, ..api.body };
-    let body = body::read(request, limits).await?;
-    let wanted = wanted(&body)?;
-    let changed = api.live.change(known, &wanted, |values| api.apply(values));
-    let changed = changed.map_err(|error| refused(&error))?;
-    Ok(told(&changed))
+/// How a drain goes on.
+#[derive(Debug, Clone)]
+struct Times {
+    settle: Duration,
+    deadline: Option<Duration>,
+    /// Cancelled when another drain takes its place, or none.
+    over: CancellationToken,
 }
 
-/// Refuses new requests until told otherwise; those that run end in peace. The process stays.
+impl Drain {
+    /// This drain goes on from now on, and none before it.
+    fn begin(&self, times: Option<Times>) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = std::mem::replace(&mut *now, times) {
+            before.over.cancel();
+        }
+    }
+
+    fn times(&self) -> Option<Times> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Refuses new requests until told otherwise. A drain takes the place of the one before.
 pub(super) async fn drain(
     State(api): State<Arc<Api>>,
     request: Request,
@@ -50,161 +67,113 @@ pub(super) async fn drain(
     let limits = BodyLimits { bytes: BODY_MAX, ..api.body };
     let body = body::read(request, limits).await?;
     let fields = object(&body)?;
-    if let Some(name) =
-        fields.keys().find(|name| !["reason", "rollout_id"].contains(&name.as_str()))
-    {
-        let message = format!(
-            "{name}: no such field; a drain takes reason and rollout_id. How long a stop may take \
-             is --drain-deadline."
-        );
+    let known = ["reason", "rollout_id", "settle_s", "deadline_s"];
+    if let Some(name) = fields.keys().find(|name| !known.contains(&name.as_str())) {
+        let message = format!("{name}: no such field; a drain takes {}", known.join(", "));
         return Err(ApiError::invalid(name, message).into());
     }
+    let settle = seconds(&fields, "settle_s")?.unwrap_or(SETTLE);
+    let deadline = seconds(&fields, "deadline_s")?;
+    if let Some(deadline) = deadline.filter(|deadline| *deadline < settle) {
+        let message = format!(
+            "deadline_s: {} s is shorter than the {} s of settle_s, in which requests are still \
+             taken; give a longer one, or settle_s 0",
+            deadline.as_secs_f64(),
+            settle.as_secs_f64()
+        );
+        return Err(ApiError::invalid("deadline_s", message).into());
+    }
     let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    tracing::info!(reason = text("reason"), rollout = text("rollout_id"), "Drained by an admin.");
-    api.hold(true);
+    tracing::info!(
+        reason = text("reason"),
+        rollout = text("rollout_id"),
+        settle_seconds = settle.as_secs_f64(),
+        deadline_seconds = deadline.map(|deadline| deadline.as_secs_f64()),
+        "Drained by an admin."
+    );
+    let times = Times { settle, deadline, over: CancellationToken::new() };
+    api.drain.begin(Some(times.clone()));
+    api.life.hold(true);
+    if settle.is_zero() {
+        api.refuse_new(true);
+    }
+    api.drain.tasks.spawn(go_on(Arc::clone(&api), times));
     Ok(held(&api))
 }
 
 /// Takes new requests again.
 pub(super) async fn undrain(State(api): State<Arc<Api>>) -> Response {
     tracing::info!("No longer drained by an admin.");
-    api.hold(false);
+    api.drain.begin(None);
+    api.life.hold(false);
+    api.refuse_new(false);
     held(&api)
+}
+
+/// What follows from a drain when its times are over.
+async fn go_on(api: Arc<Api>, times: Times) {
+    let steps = async {
+        tokio::time::sleep(times.settle).await;
+        api.refuse_new(true);
+        let Some(deadline) = times.deadline else { return };
+        tokio::time::sleep(deadline - times.settle).await;
+        if let Some(serving) = api.serving() {
+            let aborted = serving.engine.abort_all(AbortReason::DrainDeadline);
+            tracing::warn!(aborted, "The deadline of a drain is over.");
+        }
+    };
+    tokio::select! {
+        biased;
+        () = times.over.cancelled() => {}
+        () = steps => {}
+    }
+}
+
+/// A number of seconds.
+fn seconds(fields: &Map<String, Value>, name: &'static str) -> Result<Option<Duration>, Failure> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            let number = value.as_f64().filter(|number| (0.0..=MOST).contains(number));
+            let number = number.ok_or_else(|| {
+                let message = format!("{name}: {value} is no number of seconds from 0 to {MOST}");
+                Failure::from(ApiError::invalid(name, message))
+            })?;
+            Ok(Some(Duration::from_secs_f64(number)))
+        }
+    }
 }
 
 fn held(api: &Api) -> Response {
     let mut state = api.life.report();
+    let times = api.drain.times();
     if let Some(fields) = state.as_object_mut() {
         fields.insert("held".to_owned(), api.life.is_held().into());
+        if let Some(times) = times {
+            fields.insert("settle_s".to_owned(), times.settle.as_secs_f64().into());
+            let deadline = times.deadline.map(|deadline| deadline.as_secs_f64());
+            fields.insert("deadline_s".to_owned(), deadline.into());
+        }
     }
     json(StatusCode::OK, &state)
 }
 
 impl Api {
-    /// Puts values in force that were changed.
-    pub(crate) fn apply(&self, values: &Values) {
-        if let Some(serving) = self.serving() {
-            serving.admission.set_limits(values.limits);
-        }
-        crate::telemetry::set_log_level(values.log_level);
-        let settings = Value::Object(texts(values)).to_string();
-        tracing::info!(settings, "Settings have changed.");
-    }
-
-    /// Reads the file of `--config` again.
-    pub(crate) fn reload(&self) {
-        match self.live.reload(|values| self.apply(values)) {
-            Ok(Changed { generation, applied, needs_restart, .. }) => {
-                let applied: Vec<_> = applied.into_iter().map(Key::as_str).collect();
-                tracing::info!(
-                    generation,
-                    applied = applied.join(","),
-                    needs_restart = needs_restart.join(","),
-                    "The settings were read again."
-                );
-            }
-            Err(error) => tracing::error!(%error, "The settings stay as they are."),
-        }
-    }
-
-    /// Refuses new requests, or takes them again.
-    fn hold(&self, held: bool) {
-        self.life.hold(held);
+    /// Refuses new requests at the front door, or takes them again; a process that stops does so
+    /// by itself.
+    pub(super) fn refuse_new(&self, refuse: bool) {
         if let Some(serving) = self.serving()
-            && self.life.phase() == crate::lifecycle::Phase::Ready
+            && self.life.phase() == Phase::Ready
         {
-            serving.admission.set_draining(held);
+            serving.admission.set_draining(refuse);
         }
     }
-}
 
-/// The generation that the caller knows; nothing is changed blindly.
-fn known(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
-    let wrong = |status, code, message: &str| {
-        let error = ApiError::malformed(message);
-        Err(ApiError { status, code: Some(code), ..error }.into())
-    };
-    let Some(tag) = headers.get(header::IF_MATCH) else {
-        let message =
-            "If-Match is missing: send the generation that GET /admin/config tells, or *.";
-        return wrong(428, "precondition_required", message);
-    };
-    let tag = tag.to_str().unwrap_or_default().trim();
-    match tag.trim_matches('"').parse() {
-        Ok(generation) => Ok(Some(generation)),
-        Err(_) if tag == "*" => Ok(None),
-        Err(_) => wrong(400, "invalid_value", "If-Match is no generation: a number is, or *."),
-    }
-}
-
-fn object(body: &[u8]) -> Result<Map<String, Value>, Failure> {
-    let wrong = |why: &dyn std::fmt::Display| ApiError::malformed(format!("{why}"));
-    if body.trim_ascii().is_empty() {
-        return Ok(Map::new());
-    }
-    let value: Value = serde_json::from_slice(body).map_err(|error| wrong(&error))?;
-    match value {
-        Value::Object(fields) => Ok(fields),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(wrong(&"The body must be one JSON object.").into())
+    /// Refuses a request of a router that knows what a drain is, during one.
+    pub(super) fn check_drain(&self, headers: &HeaderMap) -> Result<(), Failure> {
+        if self.life.is_held() && headers.contains_key(DRAIN_AWARE_HEADER) {
+            return Err(Failure::draining());
         }
+        Ok(())
     }
-}
-
-/// Keys with values in the words of the command line; null is what flags and file say.
-fn wanted(body: &[u8]) -> Result<Vec<(String, Option<String>)>, Failure> {
-    let fields = object(body)?;
-    if fields.is_empty() {
-        let message = format!("The body names no setting; those that can change are {}.", names());
-        return Err(ApiError::malformed(message).into());
-    }
-    let text = |(key, value): (String, Value)| match value {
-        Value::Null => Ok((key, None)),
-        Value::String(text) => Ok((key, Some(text))),
-        Value::Number(number) => Ok((key, Some(number.to_string()))),
-        Value::Bool(true) => Ok((key, Some("on".to_owned()))),
-        Value::Bool(false) => Ok((key, Some("off".to_owned()))),
-        Value::Array(_) | Value::Object(_) => {
-            let message = format!("{key}: a setting is a string, a number, true, false or null");
-            Err(ApiError::invalid(key, message).into())
-        }
-    };
-    fields.into_iter().map(text).collect()
-}
-
-fn refused(error: &ChangeError) -> Failure {
-    let message = error.to_string();
-    match error {
-        ChangeError::Stale { .. } => {
-            let error = ApiError::malformed(message);
-            ApiError { status: 412, code: Some("generation_changed"), ..error }.into()
-        }
-        ChangeError::Unknown(key) | ChangeError::Value { key, .. } => {
-            ApiError::invalid(key.clone(), message).into()
-        }
-        ChangeError::File(_) | ChangeError::Parse(_) | ChangeError::NoFile => {
-            ApiError::malformed(message).into()
-        }
-    }
-}
-
-fn told(changed: &Changed) -> Response {
-    let body = json!({
-        "generation": changed.generation,
-        "applied": changed.applied.iter().map(|key| key.as_str()).collect::<Vec<_>>(),
-        "needs_restart": changed.needs_restart,
-        "settings": texts(&changed.values),
-    });
-    tagged(changed.generation, json(StatusCode::OK, &body))
-}
-
-fn texts(values: &Values) -> Map<String, Value> {
-    let text = |key: Key| (key.as_str().to_owned(), Value::String(values.text(key)));
-    Key::ALL.into_iter().map(text).collect()
-}
-
-fn tagged(generation: u64, mut response: Response) -> Response {
-    let tag = HeaderValue::from_str(&format!("\"{generation}\"")).expect("digits in quotes");
-    response.headers_mut().insert(header::ETAG, tag);
-    response.into_response()
 }

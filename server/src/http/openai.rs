@@ -87,6 +87,7 @@ async fn accept(
     endpoint: Endpoint,
     arrival: &Arrival,
 ) -> Result<Accepted, Denied> {
+    api.check_drain(request.headers())?;
     let route = api.route(request.headers(), arrival)?;
     let serving = api.serving().ok_or_else(Failure::loading)?;
     let tenant = tenant::of_header(request.headers(), &api.tenant_header)?;

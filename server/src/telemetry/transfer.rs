@@ -3,6 +3,7 @@
 //! Peers have series of their own from the start where the configuration names them; all others
 //! share `other`. Whether a peer answers is only told of those with a name: `other` is nobody.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +48,26 @@ pub struct Transfers {
     errors: Vec<Option<CounterHandle>>,
     /// By stage.
     durations: Vec<Option<HistogramHandle>>,
+    violations: Followed,
+    strays: Followed,
+}
+
+/// A counter that follows a count kept elsewhere.
+#[derive(Debug)]
+struct Followed {
+    counter: CounterHandle,
+    seen: AtomicU64,
+}
+
+impl Followed {
+    fn new(counter: CounterHandle) -> Self {
+        Self { counter, seen: AtomicU64::new(0) }
+    }
+
+    fn set(&self, count: u64) {
+        let before = self.seen.fetch_max(count, Ordering::Relaxed);
+        self.counter.add(count.saturating_sub(before));
+    }
 }
 
 impl Transfers {
@@ -74,6 +95,8 @@ impl Transfers {
             parts,
             errors: registry.counters(catalog::KV_TRANSFER_ERRORS),
             durations: TransferStage::ALL.iter().map(known).collect(),
+            violations: Followed::new(registry.counter(catalog::KV_LINK_VIOLATIONS, ())),
+            strays: Followed::new(registry.counter(catalog::KV_LINK_STRAY_MESSAGES, ())),
         };
         let prefill = resolved.roles.prefill_peers.iter().map(|peer| peer.api.to_string());
         let decode = resolved.roles.decode_peers.iter().map(ToString::to_string);
@@ -102,6 +125,8 @@ impl Transfers {
     /// Sets the gauges; peers that are no longer on the link lose their series after a while.
     pub fn set(&self, link: &LinkSnapshot, now: Time) {
         let now = now.since(Time::ZERO);
+        self.violations.set(link.violations);
+        self.strays.set(link.strays);
         let mut peers = self.peers();
         for peer in &link.peers {
             self.join(&mut peers, peer.peer.as_str());

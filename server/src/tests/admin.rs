@@ -90,11 +90,20 @@ async fn a_drain_by_an_admin_ends_when_the_admin_says_so() {
     let running = rig.send(post("/v1/completions", &stream(3000))).await;
     rig.until("one runs", |rig| rig.running() == 1).await;
     let drain = |body: Value| request(Method::POST, "/admin/drain", &[], &body);
-    let wrong = Answer::read(rig.send(drain(json!({"deadline_s": 3}))).await).await;
-    assert_eq!(wrong.status, 400);
-    assert!(wrong.text().contains("--drain-deadline"), "{}", wrong.text());
+    for (body, says) in [
+        (json!({"deadline": 3}), "takes reason, rollout_id, settle_s, deadline_s"),
+        (json!({"settle_s": "5s"}), "no number of seconds from 0 to 86400"),
+        (json!({"settle_s": 9, "deadline_s": 3}), "shorter than the 9 s of settle_s"),
+        (json!({"deadline_s": 3}), "shorter than the 5 s of settle_s"),
+    ] {
+        let wrong = Answer::read(rig.send(drain(body)).await).await;
+        assert_eq!(wrong.status, 400);
+        assert!(wrong.text().contains(says), "{}", wrong.text());
+    }
+    assert_eq!(rig.get("/readyz").await.status, 200, "nothing has happened");
     for _ in 0..2 {
-        let drained = Answer::read(rig.send(drain(json!({"reason": "a test"}))).await).await;
+        let body = json!({"reason": "a test", "settle_s": 0});
+        let drained = Answer::read(rig.send(drain(body)).await).await;
         assert_eq!(drained.status, 200);
         assert_eq!(drained.json()["held"], true);
         assert_eq!(drained.json()["in_flight"], 1);
@@ -111,6 +120,68 @@ async fn a_drain_by_an_admin_ends_when_the_admin_says_so() {
     assert_eq!(rig.complete(1).await.status, 200);
     drop(running);
     rig.idle().await;
+}
+
+#[tokio::test]
+async fn a_drain_lets_in_those_who_cannot_know_of_it_until_it_has_settled() {
+    let rig = Rig::new("--model fake:step=1ms");
+    let drain = |body: Value| request(Method::POST, "/admin/drain", &[], &body);
+    let told = Answer::read(rig.send(drain(json!({"settle_s": 600}))).await).await.json();
+    assert_eq!((&told["settle_s"], &told["deadline_s"]), (&600.0.into(), &Value::Null));
+    assert_eq!(rig.get("/readyz").await.status, 503);
+    assert_eq!(rig.get("/internal/load").await.json()["state"], "draining");
+    assert_eq!(rig.complete(1).await.status, 200, "a balancer has not seen it yet");
+    let aware = [("x-sightline-drain-aware", "1")];
+    let routed = request(Method::POST, "/v1/completions", &aware, &completion(1));
+    let refused = Answer::read(rig.send(routed).await).await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.error_code().contains("draining"));
+    assert!(refused.header("retry-after").parse::<u64>().expect("seconds") >= 1);
+    let short = json!({"settle_s": 0.05, "rollout_id": "r-1"});
+    assert_eq!(rig.send(drain(short)).await.status(), 200);
+    let mut refused = rig.complete(1).await;
+    while refused.status == 200 {
+        refused = rig.complete(1).await;
+    }
+    assert_eq!((refused.status.as_u16(), refused.error_code()), (503, "draining".into()));
+    let back = request(Method::DELETE, "/admin/drain", &[], &json!({}));
+    assert_eq!(rig.send(back).await.status(), 200);
+    assert_eq!(rig.complete(1).await.status, 200);
+    rig.idle().await;
+}
+
+#[tokio::test]
+async fn a_drain_with_a_deadline_ends_what_still_runs_and_says_so() {
+    let rig = Rig::new("--model fake:step=1ms,context=100000 --max-running-requests 1");
+    let running = rig.send(post("/v1/completions", &stream(90_000))).await;
+    rig.until("one runs", |rig| rig.running() == 1).await;
+    let waiting = rig.send(post("/v1/completions", &completion(2)));
+    tokio::pin!(waiting);
+    tokio::select! {
+        _ = &mut waiting => panic!("the running request is longer than this"),
+        () = rig.until("one waits", |rig| rig.waiting() == 1) => {}
+    }
+    let body = json!({"settle_s": 0, "deadline_s": 0.1});
+    let drained = request(Method::POST, "/admin/drain", &[], &body);
+    let told = Answer::read(rig.send(drained).await).await.json();
+    assert_eq!((&told["settle_s"], &told["deadline_s"]), (&0.0.into(), &0.1.into()));
+    let cut = Answer::read(running).await.text();
+    assert!(cut.contains("server_draining") && !cut.contains("[DONE]"), "{cut:.300}");
+    assert_eq!(Answer::read(waiting.await).await.status, 503);
+    rig.idle().await;
+    let page = rig.get("/metrics").await.text();
+    let aborted = |stage: &str| {
+        let of = |line: &&str| {
+            line.starts_with("sightline_requests_aborted_total")
+                && line.contains("reason=\"drain_deadline\"")
+                && line.contains(&format!("stage=\"{stage}\""))
+        };
+        page.lines().find(of).and_then(|line| line.rsplit(' ').next()).map(str::to_owned)
+    };
+    assert_eq!((aborted("decode"), aborted("queued")), (Some("1".into()), Some("1".into())));
+    let back = request(Method::DELETE, "/admin/drain", &[], &json!({}));
+    assert_eq!(rig.send(back).await.status(), 200);
+    assert_eq!(rig.complete(1).await.status, 200, "the engine goes on");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::http::Request;
 use axum::middleware::from_fn_with_state;
 use metric_catalog::install::Registry;
-use router::serve::{Gateway, admin, api};
+use router::serve::{Gateway, admin, api, recorded};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +23,9 @@ use crate::config::Findings;
 use crate::config::router::{RouterPlan, resolve};
 use crate::http::guard;
 use crate::http::listener::{Bound, Bounds};
+use crate::http::settings::{self, RouterSettings};
+use crate::live::{Live, RouterValues};
+use crate::telemetry::settings::SettingsMetrics;
 
 fn args(flags: &str) -> RouterArgs {
     let args = ["sightline-server", "router"].into_iter().chain(flags.split_whitespace());
@@ -57,6 +60,8 @@ fn flags_that_do_not_go_together_say_what_would() {
     refused("--worker 127.0.0.1:8000", &["that is this router itself"]);
     refused("--worker a:1 --poll-interval 0s", &["--poll-interval 0s", "500ms"]);
     refused("--worker a:1 --retry-share 2", &["--retry-share 2", "from 0 to 1"]);
+    refused("--worker a:1 --hold-time 2m", &["--hold-time 120s", "at most 90s"]);
+    refused("--worker a:1 --hold-requests 0", &["--hold-requests 0", "--hold-time 0s"]);
     refused("--worker a:1 --port 65500", &["--port 65500", "--probe-port"]);
     refused("--worker a:1 --workers-file /nowhere.toml", &["/nowhere.toml", "cannot be read"]);
     refused(
@@ -111,8 +116,15 @@ impl Front {
         let plan = plan.expect("they can work");
         let registry = Registry::router().expect("a registry");
         let gateway = Gateway::new(plan.settings, &registry, Clock::start());
-        let guarded = admin(&gateway).layer(from_fn_with_state(plan.admin_token, guard::router));
-        let router = api(&gateway, Router::new()).merge(guarded);
+        let live = RouterValues::new(&args(&format!("--worker {} {flags}", urls.join(","))));
+        let metrics = SettingsMetrics::new(&registry, Clock::start());
+        let changed = Arc::new(RouterSettings {
+            live: Live::new(live, None, metrics),
+            gateway: Arc::clone(&gateway),
+        });
+        let guarded = admin(&gateway).merge(settings::of_router(&changed));
+        let guarded = guarded.layer(from_fn_with_state(plan.admin_token, guard::router));
+        let router = api(&gateway, Router::new()).merge(recorded(&gateway, guarded));
         let stop = CancellationToken::new();
         TaskTracker::new().spawn(Arc::clone(&gateway).run(stop.clone()));
         let front = Self { gateway, router, _stop: stop.drop_guard() };
@@ -264,4 +276,64 @@ async fn operators_need_to_be_here_or_to_have_the_token() {
     let mut here = drain(None);
     here.extensions_mut().insert(crate::http::Peer(([127, 0, 0, 1], 1).into()));
     assert_eq!(front.send(here).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_of_the_router_change_at_run_time_by_those_who_may() {
+    let worker = Worker::new("--model fake:step=0ms").await;
+    let front = Front::new(&[&worker], "--policy round_robin").await;
+    let send = async |method: &str, known: &str, body: Value, here: bool| {
+        let mut request = post("/admin/config", &body);
+        *request.method_mut() = method.parse().expect("a method");
+        if !known.is_empty() {
+            request.headers_mut().insert("if-match", known.parse().expect("a value"));
+        }
+        if here {
+            request.extensions_mut().insert(crate::http::Peer(([127, 0, 0, 1], 1).into()));
+        }
+        Answer::read(front.send(request).await).await
+    };
+    let shown = send("GET", "", json!({}), true).await;
+    assert_eq!((shown.status.as_u16(), shown.header("etag")), (200, "\"1\""));
+    assert_eq!(shown.json()["settings"]["hold-time"], "10s");
+    assert_eq!(send("GET", "", json!({}), false).await.status, 403);
+    let change = json!({"policy": "prefix_hash", "max-body-bytes": "100B", "port": 1});
+    assert_eq!(send("POST", "", change.clone(), true).await.status, 428);
+    assert_eq!(send("POST", "\"9\"", change.clone(), true).await.status, 412);
+    assert_eq!(send("POST", "*", change.clone(), false).await.status, 403);
+    for (body, says) in [
+        (json!({"policy": "prefix_hash", "poll-interval": "0s"}), "try --poll-interval 500ms"),
+        (json!({"policy": "prefix_hash", "hold-time": 30}), "needs a unit"),
+        (json!({"policy": "prefix_hash", "queue": 1}), "those that can change are policy"),
+    ] {
+        let wrong = send("POST", "1", body, true).await;
+        assert_eq!(wrong.status, 400);
+        assert!(wrong.text().contains(says), "{}", wrong.text());
+    }
+    let version = async || {
+        let request = Request::get("/version").body(Body::empty()).expect("a request");
+        Answer::read(front.send(request).await).await.json()["policy"].clone()
+    };
+    assert_eq!(version().await, "round_robin", "all or nothing");
+    let told = send("POST", "\"1\"", change, true).await.json();
+    assert_eq!(told["applied"], json!(["policy", "max-body-bytes"]));
+    assert_eq!((&told["needs_restart"], &told["generation"]), (&json!(["port"]), &2.into()));
+    assert_eq!(version().await, "prefix_hash");
+    let mut long = completion(1);
+    long["prompt"] = "a".repeat(200).into();
+    assert_eq!(front.post(&long).await.status, 413, "the new bound");
+    let metrics = Request::get("/metrics").body(Body::empty()).expect("a request");
+    let page = Answer::read(front.send(metrics).await).await.text();
+    let line = |start: &str| page.lines().find(|line| line.starts_with(start)).unwrap_or_default();
+    let reloads = line("sightline_config_reload_total{engine_role=\"router\",result=\"ok\"}");
+    assert!(reloads.ends_with(" 1"), "{reloads}");
+    let info = line("sightline_config_generation_info{");
+    assert!(info.contains("generation=\"2\""), "{info}");
+    let refused = page.lines().find(|line| {
+        line.starts_with("sightline_http_requests_total")
+            && line.contains("\"412\"")
+            && line.contains("/admin/config")
+            && line.contains("POST")
+    });
+    assert!(refused.is_some_and(|line| line.ends_with(" 1")), "{refused:?}");
 }

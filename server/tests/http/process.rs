@@ -40,6 +40,12 @@ impl Server {
         Self::ready(command.args(flags.split_whitespace()))
     }
 
+    pub(super) fn router(flags: &str) -> Self {
+        let mut command = binary();
+        command.args(["router", "--port", "0", "--probe-port", "0", "--log-level", "error"]);
+        Self::ready(command.args(flags.split_whitespace()))
+    }
+
     /// A server whose log of fewer than 64 KiB is kept, an object a line; probes on a free port.
     pub(super) fn logged(flags: &str) -> Self {
         let mut command = binary();

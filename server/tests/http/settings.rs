@@ -39,3 +39,33 @@ fn a_file_is_read_again_at_sighup_and_wins_over_what_was_changed_since() {
     );
     std::fs::remove_file(&path).expect("it is there");
 }
+
+#[test]
+fn a_router_reads_its_file_again_at_sighup_and_keeps_what_it_has_of_a_broken_one() {
+    let name = format!("sightline-router-settings-{}.toml", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let write = |text: &str| {
+        let text = format!("worker = \"127.0.0.1:1\"\n{text}\n");
+        std::fs::write(&path, text).expect("the temporary folder is writable");
+    };
+    write("hold-time = \"3s\"");
+    let router = Server::router(&format!("--config {}", path.display()));
+    assert_eq!(settings(&router)["settings"]["hold-time"], "3s");
+    write("hold-time = \"4s\"\nhttp-threads = 3");
+    router.signal("HUP");
+    until("the file was read again", || settings(&router)["generation"] == 2);
+    assert_eq!(settings(&router)["settings"]["hold-time"], "4s");
+    let metric = |name: &str| {
+        let page = get(&router.api, "/metrics").body;
+        let line = page.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).expect("a sample")
+    };
+    let successful = "sightline_config_last_reload_successful{";
+    assert_eq!(metric(successful), 1.0);
+    write("hold-time = \"forever\"");
+    router.signal("HUP");
+    until("it is refused", || metric(successful) == 0.0);
+    let now = settings(&router);
+    assert_eq!((&now["generation"], &now["settings"]["hold-time"]), (&2.into(), &"4s".into()));
+    std::fs::remove_file(&path).expect("it is there");
+}

@@ -153,6 +153,7 @@ fn settings(api: &str) -> Result<()> {
     };
     assert_eq!(send("POST", "/admin/config", "")?, "428");
     assert_eq!(send("POST", "/admin/config", "if-match: 4711\r\n")?, "412");
+    assert_eq!(send("POST", "/admin/config", "if-match: *\r\n")?, "200");
     assert_eq!(send("POST", "/admin/config", "origin: http://elsewhere\r\n")?, "403");
     assert_eq!(send("POST", "/admin/drain", "")?, "200");
     assert_eq!(send("DELETE", "/admin/drain", "")?, "200");

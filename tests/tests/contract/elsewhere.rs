@@ -20,6 +20,8 @@ pub(crate) const ELSEWHERE: &[(&str, &str, Test)] = &[
     ("sightline_kv_transfer_errors_total", "peer_gone|protocol|restore_failed|internal", ENDS),
     ("sightline_kv_transfer_errors_total", "peer_abort|local_abort", ENDS),
     ("sightline_kv_transfers_total", "error", ENDS),
+    ("sightline_kv_link_violations_total", "", LINKS),
+    ("sightline_kv_link_stray_messages_total", "", LINKS),
     ("sightline_http_requests_total", "502", PAIR_FAILURE),
     ("sightline_requests_aborted_total", "transfer", GIVEN_UP),
 ];
@@ -28,6 +30,8 @@ pub(crate) const ELSEWHERE: &[(&str, &str, Test)] = &[
 pub(crate) type Test = (&'static str, &'static str);
 const ENDS: Test =
     ("server/src/telemetry/transfer/tests.rs", "ends_are_counted_once_by_result_and_by_reason");
+const LINKS: Test =
+    ("server/src/telemetry/transfer/tests.rs", "what_breaks_the_protocol_of_a_link_is_counted");
 const GIVEN_UP: Test = (
     "server/src/telemetry/transfer/tests.rs",
     "what_is_given_up_is_counted_at_its_stage_and_by_whom",

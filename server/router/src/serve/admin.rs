@@ -48,7 +48,7 @@ fn wanted(query: &str) -> Vec<&str> {
 
 /// What runs here.
 pub(super) async fn version(State(gateway): State<Arc<Gateway>>) -> Response {
-    let policy = gateway.settings.core.policy.as_str();
+    let policy = gateway.settings().core.policy.as_str();
     let body = json!({"version": env!("CARGO_PKG_VERSION"), "role": "router", "policy": policy});
     error::json(StatusCode::OK, &body)
 }
@@ -58,7 +58,14 @@ impl Gateway {
     fn set_gauges(&self) {
         let now = self.clock.now();
         let core = self.core();
-        let (views, declared) = (core.workers(now), core.declared());
+        let (views, declared, held) = (core.workers(now), core.declared(), core.held());
+        let discovered = self.discovered();
+        for (source, look) in &discovered.sources {
+            let good = look.good.map_or(0.0, |good| self.clock.unix_seconds(good));
+            self.telemetry.listed(*source, good);
+        }
+        drop(discovered);
+        self.telemetry.set_held(held);
         drop(core);
         let seen = |view: &WorkerView| Seen {
             name: view.name.clone(),
@@ -92,7 +99,10 @@ impl Gateway {
 /// What is known of all workers.
 pub(super) async fn workers(State(gateway): State<Arc<Gateway>>) -> Response {
     let now = gateway.clock.now();
-    let views = gateway.core().workers(now);
+    let (views, held) = {
+        let core = gateway.core();
+        (core.workers(now), core.held())
+    };
     let workers: Vec<Value> = views.iter().map(|view| gateway.told(view)).collect();
     let discovered = gateway.discovered();
     let source = |source: &Source| {
@@ -106,15 +116,16 @@ pub(super) async fn workers(State(gateway): State<Arc<Gateway>>) -> Response {
     let sources: Vec<Value> = Source::ALL.iter().filter_map(source).collect();
     let missing = gateway.readiness().err().map(|missing| missing.to_string());
     let body = json!({
-        "policy": gateway.settings.core.policy.as_str(), "ready": missing.is_none(),
+        "policy": gateway.settings().core.policy.as_str(), "ready": missing.is_none(),
         "missing": missing, "in_flight": gateway.in_flight(),
+        "held": {"requests": held.requests, "tokens": held.tokens},
         "workers": workers, "sources": sources,
     });
     error::json(StatusCode::OK, &body)
 }
 
 impl Gateway {
-    fn told(&self, view: &WorkerView) -> Value {
+    pub(super) fn told(&self, view: &WorkerView) -> Value {
         let idle = self.idle_connections(&view.name);
         let models: Vec<&str> = view.models.iter().map(|model| &**model).collect();
         json!({
@@ -125,7 +136,8 @@ impl Gateway {
             "backlog_seconds": view.backlog_seconds,
             "report_age_seconds": view.report_age.map(|age| age.as_secs_f64()),
             "cooling_seconds": view.cooling.map(|time| time.as_secs_f64()),
-            "idle_connections": idle,
+            "idle_connections": idle, "share": view.share,
+            "sources": view.sources.iter().map(|source| source.as_str()).collect::<Vec<_>>(),
         })
     }
 }
@@ -150,7 +162,7 @@ pub(super) async fn undrain(
     report(&gateway, &worker, told)
 }
 
-fn named(worker: &str) -> Result<WorkerName, ApiError> {
+pub(super) fn named(worker: &str) -> Result<WorkerName, ApiError> {
     let parsed = address::parse(worker).map(|(name, _)| name);
     parsed.map_err(|error| {
         let message = format!("There is no worker {worker:?}: {error}.");

@@ -53,7 +53,7 @@ pub(super) async fn keep_asking(
 impl Gateway {
     /// The time to the next poll: a tenth more or less, so that workers are not asked in step.
     fn between_polls(&self) -> Duration {
-        let every = self.settings.poll_every;
+        let every = self.settings().poll_every;
         let share = (self.names.random() % 2001) as f64 / 10_000.0;
         every.mul_f64(0.9 + share)
     }
@@ -87,7 +87,7 @@ impl Asker {
 
     /// How the worker is, or why that cannot be said.
     async fn ask(&mut self) -> Result<Answer, String> {
-        let limit = self.gateway.settings.poll_timeout;
+        let limit = self.gateway.settings().poll_timeout;
         let asked = timeout(limit, self.ask_both()).await;
         let late = || format!("it did not answer within {} ms", limit.as_millis());
         let asked = asked.unwrap_or_else(|_| Err(late()));
@@ -147,7 +147,7 @@ impl Asker {
     }
 
     async fn get(&self, path: &'static str) -> Result<(u16, Bytes), String> {
-        let settings = &self.gateway.settings;
+        let settings = self.gateway.settings();
         let limit = settings.poll_timeout;
         let patience = Patience { connect: limit, first_byte: limit, idle: limit };
         let request = || {

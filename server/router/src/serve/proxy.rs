@@ -12,14 +12,16 @@ use http_body_util::Full;
 use metric_catalog::labels::{Method, RejectReason, Route as Path, RouterOutcome};
 use protocol::ApiError;
 use protocol::internal::{CAUSE_HEADER, CAUSE_PREFILL};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use types::Time;
 
 use super::error::{self, Failed};
+use super::hold::Found;
 use super::relay::{Relay, first_part};
 use super::telemetry::{HttpRecord, is_inference};
 use super::trip::{Asked, Trip};
-use super::upstream::{Answer, NoAnswer, Outgoing, cause};
+use super::upstream::{Answer, NoAnswer, Outgoing, Upstream, cause};
 use super::{Gateway, body, headers, peek};
 use crate::Attempt;
 use crate::request::{Failure, FailureKind, Leg, Refusal, Route, Verdict};
@@ -55,7 +57,7 @@ async fn answer(
     gateway.names.trace(&mut passed);
     passed.insert(headers::REQUEST_ID, id.clone());
     passed.insert(headers::DRAIN_AWARE, HeaderValue::from_static("1"));
-    let limits = &gateway.settings;
+    let limits = gateway.settings();
     let read = body::read(request, limits.body_bytes, limits.body_time).await;
     let known = read.and_then(|bytes| Ok((asked(gateway, &bytes)?, bytes)));
     let (asked, bytes) = match known {
@@ -120,35 +122,37 @@ impl Sent<'_> {
     async fn on_its_way(self, mut trip: Trip) -> Response {
         let gateway = self.gateway;
         if gateway.is_draining() {
-            let error = error::draining();
-            let retry_after = error.retry_after.map(Duration::from_secs);
-            let (reason, routed) = (RejectReason::Draining, RouterOutcome::NoWorker);
-            trip.refused(error.status, Some(reason), Some(routed), retry_after);
-            return Failed::from(error).into_response();
+            return stopped(&mut trip, Some(RejectReason::Draining));
         }
-        let mut attempt = Attempt::default();
-        let routed = gateway.route(&trip.asked.request(), &mut attempt);
-        let mut route = match routed {
+        let (mut attempt, mut until) = (Attempt::default(), None);
+        let mut route = match gateway.route(&trip.asked.request(), &mut attempt) {
             Ok(route) => route,
-            Err(refusal) => return refuse(&mut trip, refusal),
+            Err(refusal) => match self.wait(&mut trip, &mut attempt, &mut until, refusal).await {
+                Ok(route) => route,
+                Err(response) => return response,
+            },
         };
         loop {
             if let Some(model) = trip.model() {
-                model.chosen(route.branch, route.prefix_match);
+                model.chosen(route.policy, route.branch, route.prefix_match);
             }
+            let way = gateway.upstream(&route.serve);
             let came = tokio::select! {
                 biased;
-                came = self.ask(&route, trip.asked.stream) => came,
-                () = gateway.cut.cancelled() => {
-                    let error = error::draining();
-                    trip.refused(error.status, None, Some(RouterOutcome::NoWorker), None);
-                    return Failed::from(error).into_response();
+                came = self.ask(&way, &route, trip.asked.stream) => came,
+                () = way.cut().cancelled() => {
+                    if gateway.cut.is_cancelled() {
+                        return stopped(&mut trip, None);
+                    }
+                    let name = route.serve.name.as_str();
+                    let error = error::bad_gateway(name, "it was removed from the list");
+                    Came::Nothing(FailureKind::Broken, error)
                 }
             };
             let (failure, no) = match came {
                 Came::Answer(answer, first) => {
                     gateway.answered(&mut route);
-                    return self.pass_on(trip, route, answer, first);
+                    return self.pass_on(trip, route, answer, first, way.cut().clone());
                 }
                 Came::No(kind, answer) => (self.failure(kind, Some(&answer)), Ok(answer)),
                 Came::Nothing(kind, error) => (self.failure(kind, None), Err(error)),
@@ -172,13 +176,48 @@ impl Sent<'_> {
                 }
                 Verdict::Pass { retry_after } => retry_after,
             };
+            let no = match no {
+                Ok(answer) => Ok(whole(answer).await),
+                Err(error) => Err(error),
+            };
+            if is_away(failure.kind, no.as_ref().ok()) {
+                match gateway.hold(&trip, &mut attempt, &mut until, false).await {
+                    Some(Found::Route(next)) => {
+                        route = *next;
+                        continue;
+                    }
+                    Some(Found::Refused(refusal)) => return refuse(&mut trip, refusal),
+                    Some(Found::Draining) => return stopped(&mut trip, None),
+                    None => {}
+                }
+            }
             return match no {
-                Ok(answer) => pass_refusal(trip, failure.kind, answer, retry_after).await,
+                Ok(refusal) => pass_refusal(trip, failure.kind, refusal, retry_after),
                 Err(error) => {
                     trip.refused(error.status, None, Some(RouterOutcome::UpstreamError), None);
                     Failed::from(error).into_response()
                 }
             };
+        }
+    }
+
+    /// Nobody can be asked: waits where that may be over soon.
+    async fn wait(
+        &self,
+        trip: &mut Trip,
+        attempt: &mut Attempt,
+        until: &mut Option<Time>,
+        refusal: Refusal,
+    ) -> Result<Route, Response> {
+        let found = match &refusal {
+            Refusal::NoWorker { .. } => self.gateway.hold(trip, attempt, until, true).await,
+            Refusal::Overloaded { .. } | Refusal::UnknownModel { .. } => None,
+        };
+        match found {
+            Some(Found::Route(route)) => Ok(*route),
+            Some(Found::Draining) => Err(stopped(trip, Some(RejectReason::Draining))),
+            Some(Found::Refused(refusal)) => Err(refuse(trip, refusal)),
+            None => Err(refuse(trip, refusal)),
         }
     }
 
@@ -205,12 +244,11 @@ impl Sent<'_> {
     }
 
     /// Sends it and waits for the first byte of a whole answer, or for another answer.
-    async fn ask(&self, route: &Route, stream: bool) -> Came {
+    async fn ask(&self, upstream: &Arc<Upstream>, route: &Route, stream: bool) -> Came {
         let gateway = self.gateway;
         let leg: &Leg = &route.serve;
-        let patience = gateway.settings.patience(stream);
+        let patience = gateway.settings().patience(stream);
         let asked = gateway.clock.now();
-        let upstream = gateway.upstream(leg);
         let nothing = |error: &NoAnswer| {
             let name = leg.name.as_str();
             match error {
@@ -258,6 +296,7 @@ impl Sent<'_> {
         route: Route,
         answer: Answer,
         first: Option<Bytes>,
+        cut: CancellationToken,
     ) -> Response {
         let Answer { mut head, body } = answer;
         headers::of_response(&mut head.headers);
@@ -268,7 +307,7 @@ impl Sent<'_> {
             head.headers.remove(header::CONTENT_LENGTH);
         }
         trip.answered(route, head.status.as_u16());
-        let (idle, cut) = (self.gateway.settings.stream.idle, self.gateway.cut.clone());
+        let idle = self.gateway.settings().stream.idle;
         let relay = Relay::new(body, first, trip, events, idle, cut);
         Response::from_parts(head, Body::new(relay))
     }
@@ -290,14 +329,39 @@ fn refusal_kind(answer: &Answer) -> Option<FailureKind> {
     }
 }
 
-/// Passes on an answer that says no, whole: it is short, and its reason is counted.
-async fn pass_refusal(
-    mut trip: Trip,
-    kind: FailureKind,
-    answer: Answer,
-    retry_after: Option<Duration>,
-) -> Response {
-    let Answer { mut head, mut body } = answer;
+/// Was nothing of the request executed, because its worker is not there or says that it stops?
+fn is_away(kind: FailureKind, no: Option<&Whole>) -> bool {
+    match kind {
+        FailureKind::Connect => true,
+        FailureKind::Rejected { status: 503, .. } => {
+            no.is_some_and(|no| reject_reason(503, &no.body) == RejectReason::Draining)
+        }
+        FailureKind::Rejected { .. }
+        | FailureKind::Broken
+        | FailureKind::FirstByteTimeout
+        | FailureKind::IdleTimeout
+        | FailureKind::Status(_)
+        | FailureKind::BadRequest(_) => false,
+    }
+}
+
+/// The router stops; a request that was not taken by any worker is refused for a reason.
+fn stopped(trip: &mut Trip, reason: Option<RejectReason>) -> Response {
+    let error = error::draining();
+    let retry_after = reason.and(error.retry_after).map(Duration::from_secs);
+    trip.refused(error.status, reason, Some(RouterOutcome::NoWorker), retry_after);
+    Failed::from(error).into_response()
+}
+
+/// An answer that says no, whole.
+struct Whole {
+    head: axum::http::response::Parts,
+    body: Vec<u8>,
+}
+
+/// Reads an answer that says no: it is short.
+async fn whole(answer: Answer) -> Whole {
+    let Answer { head, mut body } = answer;
     let mut whole = Vec::new();
     let read = async {
         while let Some(part) = first_part(&mut body).await.ok().flatten() {
@@ -310,6 +374,17 @@ async fn pass_refusal(
     };
     // What has come until then is passed on.
     drop(tokio::time::timeout(REFUSAL_TIME, read).await);
+    Whole { head, body: whole }
+}
+
+/// Passes on an answer that says no; its reason is counted.
+fn pass_refusal(
+    mut trip: Trip,
+    kind: FailureKind,
+    refusal: Whole,
+    retry_after: Option<Duration>,
+) -> Response {
+    let Whole { mut head, body: whole } = refusal;
     headers::of_response(&mut head.headers);
     head.headers.remove(header::CONTENT_LENGTH);
     if let Some(time) = retry_after {

@@ -9,10 +9,12 @@ mod workers;
 use std::sync::Arc;
 
 use metric_catalog::install::{CounterHandle, GaugeHandle, HistogramHandle, Registry};
-use metric_catalog::labels::{Method, Route, StatusCode};
-use metric_catalog::server as catalog;
+use metric_catalog::labels::{DiscoverySource, Method, Route, StatusCode};
+use metric_catalog::{router as ours, server as catalog};
 use types::{Clock, Time};
 
+use crate::worker::Source;
+use crate::{Held, HoldConfig, PolicyKind};
 pub(crate) use models::{Finished, Model, Models, OTHER};
 pub(crate) use workers::{Seen, Workers, label};
 
@@ -123,17 +125,65 @@ pub(crate) struct Telemetry {
     pub(crate) http: Arc<Http>,
     pub(crate) models: Models,
     pub(crate) workers: Workers,
+    /// Looks at lists that gave none, by source.
+    not_listed: Vec<CounterHandle>,
+    /// When lists were last good, by source.
+    listed: Vec<GaugeHandle>,
+    held_requests: GaugeHandle,
+    held_tokens: GaugeHandle,
+    held_limit: GaugeHandle,
 }
 
 impl Telemetry {
     /// Handles in `registry`.
     pub(crate) fn new(registry: &Registry, settings: &super::Settings, clock: Clock) -> Self {
         registry.gauge(catalog::READY_TIMESTAMP, ()).set(clock.unix_seconds(clock.now()));
-        Self {
+        let telemetry = Self {
+            not_listed: all(|source| registry.counter(ours::ROUTER_DISCOVERY_FAILURES, (source,))),
+            listed: all(|source| {
+                registry.gauge(ours::ROUTER_DISCOVERY_SUCCESS_TIMESTAMP, (source,))
+            }),
+            held_requests: registry.gauge(ours::ROUTER_HELD_REQUESTS, ()),
+            held_tokens: registry.gauge(ours::ROUTER_HELD_TOKENS, ()),
+            held_limit: registry.gauge(ours::ROUTER_HELD_REQUESTS_LIMIT, ()),
             registry: registry.clone(),
             http: Arc::new(Http::new(registry, false)),
             models: Models::new(registry, settings),
             workers: Workers::new(registry),
-        }
+        };
+        telemetry.configure(settings.core.policy, settings.core.hold);
+        telemetry
+    }
+
+    /// Settings have changed.
+    pub(crate) fn configure(&self, policy: PolicyKind, hold: HoldConfig) {
+        self.models.choose_by(policy);
+        let requests = if hold.time.is_zero() { 0 } else { hold.requests };
+        self.held_limit.set_count(requests as u64);
+    }
+
+    /// What waits for workers to come back.
+    pub(crate) fn set_held(&self, held: Held) {
+        self.held_requests.set_count(held.requests as u64);
+        self.held_tokens.set_count(held.tokens);
+    }
+
+    /// A look at a list gave none.
+    pub(crate) fn not_listed(&self, source: Source) {
+        self.not_listed[discovery(source).index()].increment();
+    }
+
+    /// When a list was last good, in Unix seconds; 0 for never.
+    pub(crate) fn listed(&self, source: Source, unix: f64) {
+        self.listed[discovery(source).index()].set(unix);
+    }
+}
+
+const fn discovery(source: Source) -> DiscoverySource {
+    match source {
+        Source::Flags => DiscoverySource::Flags,
+        Source::File => DiscoverySource::File,
+        Source::Dns => DiscoverySource::Dns,
+        Source::Admin => DiscoverySource::Admin,
     }
 }

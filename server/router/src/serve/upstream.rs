@@ -21,6 +21,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 /// Connections kept for later, for each worker. More are closed after use.
 const IDLE_MAX: usize = 256;
@@ -84,6 +85,8 @@ pub(crate) struct Upstream {
     address: Arc<str>,
     /// The newest last; that is the first to be used again.
     idle: Mutex<Vec<Idle>>,
+    /// Cancelled when what is open there is given up.
+    cut: CancellationToken,
 }
 
 struct Idle {
@@ -160,10 +163,16 @@ impl Link {
 }
 
 impl Upstream {
-    /// The way to the worker at `address`, `HOST:PORT`. No connection is opened yet.
+    /// The way to the worker at `address`, `HOST:PORT`. No connection is opened yet;
+    /// `cut` ends what is open there.
     #[must_use]
-    pub(crate) fn new(address: Arc<str>) -> Arc<Self> {
-        Arc::new(Self { address, idle: Mutex::new(Vec::new()) })
+    pub(crate) fn new(address: Arc<str>, cut: CancellationToken) -> Arc<Self> {
+        Arc::new(Self { address, idle: Mutex::new(Vec::new()), cut })
+    }
+
+    /// Cancelled when what is open there is given up.
+    pub(crate) const fn cut(&self) -> &CancellationToken {
+        &self.cut
     }
 
     /// Connections that are kept for later.

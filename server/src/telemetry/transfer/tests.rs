@@ -81,6 +81,19 @@ fn each_worker_shows_its_end_and_its_peers_from_the_start() {
 }
 
 #[test]
+fn what_breaks_the_protocol_of_a_link_is_counted() {
+    for (flags, side) in [(PREFILL, Side::Send), (DECODE, Side::Recv)] {
+        let rig = Rig::new(flags);
+        for (strays, violations) in [(2, 0), (2, 1), (5, 3)] {
+            let told = LinkSnapshot { strays, violations, ..link(side, Vec::new()).expect("one") };
+            let page = rig.page(|snapshot| snapshot.link = Some(told));
+            assert_eq!(sum(&page, "kv_link_violations_total", &[]), violations as f64, "{flags}");
+            assert_eq!(sum(&page, "kv_link_stray_messages_total", &[]), strays as f64, "{flags}");
+        }
+    }
+}
+
+#[test]
 fn ends_are_counted_once_by_result_and_by_reason() {
     for (flags, side) in [(PREFILL, Side::Send), (DECODE, Side::Recv)] {
         let rig = Rig::new(flags);

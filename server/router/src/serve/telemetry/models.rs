@@ -1,13 +1,15 @@
 //! Requests for one model: where they went, what became of them, how long clients waited.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use metric_catalog::install::{CounterHandle, GaugeHandle, HistogramHandle, Registry};
 use metric_catalog::labels::{
-    self, AbortInitiator, AbortReason, AbortStage, EngineState, Outcome, Priority, RejectReason,
-    RetryReason, RouterBranch, RouterOutcome, RouterPolicy, Slo, SloResult, Streaming,
+    self, AbortInitiator, AbortReason, AbortStage, EngineState, HoldOutcome, Outcome, Priority,
+    RejectReason, RetryReason, RouterBranch, RouterOutcome, RouterPolicy, Slo, SloResult,
+    Streaming,
 };
 use metric_catalog::{router as ours, server as catalog};
 
@@ -24,7 +26,8 @@ pub(crate) const OTHER: &str = "other";
 #[derive(Debug)]
 pub(crate) struct Models {
     registry: Registry,
-    policy: RouterPolicy,
+    /// The index of the policy in force.
+    policy: Arc<AtomicUsize>,
     objectives: Objectives,
     known: RwLock<BTreeMap<Arc<str>, Arc<Model>>>,
     other: Arc<Model>,
@@ -33,10 +36,16 @@ pub(crate) struct Models {
 impl Models {
     /// No model is known yet.
     pub(super) fn new(registry: &Registry, settings: &Settings) -> Self {
-        let (policy, objectives) = (policy(settings.core.policy), settings.objectives);
-        let other = Arc::new(Model::new(&registry.model(OTHER), policy, objectives));
+        let policy = Arc::new(AtomicUsize::new(policy(settings.core.policy).index()));
+        let objectives = settings.objectives;
+        let other = Arc::new(Model::new(&registry.model(OTHER), &policy, objectives));
         let (registry, known) = (registry.clone(), RwLock::default());
         Self { registry, policy, objectives, known, other }
+    }
+
+    /// From now on requests are counted for this policy.
+    pub(super) fn choose_by(&self, kind: PolicyKind) {
+        self.policy.store(policy(kind).index(), Ordering::Relaxed);
     }
 
     /// The handles of a model that `served` workers serve, or of all others.
@@ -58,7 +67,7 @@ impl Models {
             if known.len() >= MODELS_MAX || name.is_empty() || **name == *OTHER {
                 continue;
             }
-            let make = || Model::new(&self.registry.model(name), self.policy, self.objectives);
+            let make = || Model::new(&self.registry.model(name), &self.policy, self.objectives);
             known.entry(Arc::clone(name)).or_insert_with(|| Arc::new(make()));
         }
     }
@@ -119,8 +128,13 @@ pub(crate) struct Model {
     per_token: HistogramHandle,
     duration: Vec<HistogramHandle>,
     generated: HistogramHandle,
+    policy: Arc<AtomicUsize>,
+    /// By policy and outcome.
     routed: Vec<CounterHandle>,
-    decisions: Vec<CounterHandle>,
+    /// By policy and branch; `None` where the policy never chooses so.
+    decisions: Vec<Option<CounterHandle>>,
+    holds: Vec<CounterHandle>,
+    hold_time: HistogramHandle,
     retries: Vec<CounterHandle>,
     prefix_match: HistogramHandle,
     declared: Vec<GaugeHandle>,
@@ -128,7 +142,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    fn new(registry: &Registry, policy: RouterPolicy, objectives: Objectives) -> Self {
+    fn new(registry: &Registry, policy: &Arc<AtomicUsize>, objectives: Objectives) -> Self {
         let Objectives { ttft, itl, e2e } = objectives;
         for (slo, objective) in [(Slo::Ttft, ttft), (Slo::Itl, itl), (Slo::E2e, e2e)] {
             registry.gauge(catalog::SLO_OBJECTIVE, (slo,)).set_duration(objective);
@@ -153,8 +167,11 @@ impl Model {
             per_token: registry.histogram(catalog::REQUEST_TIME_PER_OUTPUT_TOKEN, ()),
             duration: all(|outcome| registry.histogram(catalog::REQUEST_DURATION, (outcome,))),
             generated: registry.histogram(catalog::REQUEST_GENERATED_TOKENS, ()),
-            routed: all(|outcome| registry.counter(ours::ROUTER_REQUESTS, (policy, outcome))),
-            decisions: all(|branch| registry.counter(ours::ROUTER_DECISIONS, (policy, branch))),
+            policy: Arc::clone(policy),
+            routed: registry.counters(ours::ROUTER_REQUESTS).into_iter().flatten().collect(),
+            decisions: registry.counters(ours::ROUTER_DECISIONS),
+            holds: all(|outcome| registry.counter(ours::ROUTER_HOLDS, (outcome,))),
+            hold_time: registry.histogram(ours::ROUTER_HOLD_DURATION, ()),
             retries: all(|reason| registry.counter(ours::ROUTER_RETRIES, (reason,))),
             prefix_match: registry.histogram(ours::ROUTER_PREFIX_MATCH, ()),
             declared: all(|role| registry.gauge(ours::ROUTER_WORKERS_DECLARED, (role,))),
@@ -163,8 +180,16 @@ impl Model {
     }
 
     /// A worker was chosen.
-    pub(crate) fn chosen(&self, how: Branch, prefix_match: f64) {
-        self.decisions[branch(how).index()].increment();
+    pub(crate) fn chosen(&self, by: PolicyKind, how: Branch, prefix_match: f64) {
+        let place = policy(by).index() * RouterBranch::ALL.len() + branch(how).index();
+        match self.decisions.get(place) {
+            Some(Some(counter)) => counter.increment(),
+            Some(None) | None => tracing::error!(
+                policy = by.as_str(),
+                branch = how.as_str(),
+                "The catalog does not declare this decision."
+            ),
+        }
         self.prefix_match.record(prefix_match);
     }
 
@@ -175,7 +200,16 @@ impl Model {
 
     /// What the router did with a request.
     pub(crate) fn routed(&self, outcome: RouterOutcome) {
-        self.routed[outcome.index()].increment();
+        let policy = self.policy.load(Ordering::Relaxed);
+        self.routed[policy * RouterOutcome::ALL.len() + outcome.index()].increment();
+    }
+
+    /// A request waited for a worker to come back, or there was no room to.
+    pub(crate) fn held(&self, outcome: HoldOutcome, waited: Option<Duration>) {
+        self.holds[outcome.index()].increment();
+        if let Some(waited) = waited {
+            self.hold_time.record_duration(waited);
+        }
     }
 
     /// A request was refused before a head was sent. Its client's fault where it is invalid;

@@ -51,6 +51,10 @@ async fn a_file_is_followed_and_a_broken_one_keeps_the_list() {
     file.write("[[worker]\nurl = ");
     rig.until("it is refused", |rig| failures(rig, Source::File) == 1).await;
     assert_eq!(rig.up(), 2);
+    let of = ["source=\"file\""];
+    assert_eq!(rig.metric("router_discovery_failures_total", &of).await, 1.0);
+    let read = rig.metric("router_discovery_last_success_timestamp_seconds", &of).await;
+    assert!(read > 1.6e9, "{read}");
     let told = rig.get("/internal/workers").await.json();
     let error = told["sources"][0]["error"].as_str().expect("an error").to_owned();
     assert!(error.contains("line 1") && error.contains("followed"), "{error}");

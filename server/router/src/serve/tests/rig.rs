@@ -17,7 +17,7 @@ use types::Clock;
 use super::mock::Mock;
 use crate::serve::{self, Gateway, Objectives, Patience, Settings, discovery};
 use crate::worker::WorkerRole;
-use crate::{Config, HealthConfig, PolicyKind, WorkerView};
+use crate::{Config, HealthConfig, HoldConfig, PolicyKind, WorkerView};
 
 /// No test waits longer for anything.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +41,7 @@ pub(super) fn settings(workers: &[(&Mock, WorkerRole)]) -> Settings {
         core: Config {
             policy: PolicyKind::RoundRobin,
             health: HealthConfig { report_fresh: LONG, ..HealthConfig::default() },
+            hold: HoldConfig { time: Duration::ZERO, ..HoldConfig::default() },
             ..Config::default()
         },
         workers: workers.iter().map(spec).collect(),

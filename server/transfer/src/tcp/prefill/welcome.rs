@@ -97,14 +97,19 @@ impl Listener {
             () = hub.stop.cancelled() => Err(WireError::Closed),
         };
         self.leave(number);
+        let seated = greeted.is_ok();
         let result = match greeted {
             Ok((wire, guest)) => self.seat(&hub, wire, guest).await,
             Err(error) => Err(error),
         };
-        if let Err(error) = result
-            && !hub.stop.is_cancelled()
-        {
-            hub.refused(&from.ip(), &error);
+        match result {
+            Ok(()) => {}
+            Err(_) if hub.stop.is_cancelled() => {}
+            // A worker that stops in good order does that.
+            Err(WireError::Closed) if seated => {
+                tracing::info!(peer = %from.ip(), "A peer has closed its link.");
+            }
+            Err(error) => hub.refused(&from.ip(), &error),
         }
     }
 

@@ -210,3 +210,18 @@ fn a_pair_that_is_new_starts_slowly_on_both_sides() {
     }
     assert!(counts.iter().all(|count| (1..=60).contains(count)), "{counts:?} of 400 at a tenth");
 }
+
+#[test]
+fn who_joins_later_starts_slowly_and_who_is_there_when_the_router_begins_does_not() {
+    let mut bed = Bed::listed(Config::default(), &[("a:1", Unified), ("b:1", Unified)]);
+    bed.tell("a:1", report(LoadRole::Unified));
+    bed.pass(3.0);
+    bed.tell("b:1", report(LoadRole::Unified));
+    assert_eq!([bed.view("a:1").share, bed.view("b:1").share], [1.0, 1.0]);
+    bed.pass(20.0);
+    let more = ["a:1", "b:1", "c:1"].map(|worker| spec(worker, Unified));
+    bed.core.relist(Source::Flags, &more).expect("few");
+    bed.tell("c:1", report(LoadRole::Unified));
+    assert!((bed.view("c:1").share - 0.1).abs() < 1e-9);
+    assert_eq!([bed.view("a:1").share, bed.view("b:1").share], [1.0, 1.0]);
+}

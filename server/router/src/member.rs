@@ -14,6 +14,9 @@ use crate::ramp;
 use crate::set::WorkerSet;
 use crate::worker::{Source, WorkerKey, WorkerName, WorkerRole, WorkerSpec, WorkerState};
 
+/// So long after the first worker was ready, others that are ready were so before the router began.
+const START_UP: Duration = Duration::from_secs(10);
+
 /// A load report and when it was asked for and came.
 #[derive(Debug)]
 pub(crate) struct Reported {
@@ -96,7 +99,9 @@ pub(crate) struct Member {
     pub(crate) cool: Option<Cool>,
     /// A poll of it has ended, in whatever way.
     pub(crate) polled: bool,
-    /// Since when it is ready, where it was not before.
+    /// It has been ready once.
+    pub(crate) was_ready: bool,
+    /// Since when it is ready, where it came back or joined those that were there.
     pub(crate) back: Option<Time>,
     pub(crate) ledger: Ledger,
     pub(crate) turn: u64,
@@ -120,6 +125,7 @@ impl Member {
             breaker: Breaker::default(),
             cool: None,
             polled: false,
+            was_ready: false,
             back: None,
             ledger,
             turn: 0,
@@ -142,11 +148,21 @@ impl Member {
         sources.filter_map(|(source, listed)| listed.then_some(source))
     }
 
-    /// Something was heard of it, which was in the state `before`: it may have come back.
-    pub(crate) fn came_back(&mut self, before: WorkerState, now: Time, config: &HealthConfig) {
-        if before != WorkerState::Ready && self.state(now, config) == WorkerState::Ready {
-            self.back = Some(now);
+    /// Something was heard of it, which was in the state `before`: it may have come back. Who is
+    /// ready for the first time when the router has just begun (`first`) was there all along.
+    pub(crate) fn came_back(
+        &mut self,
+        before: WorkerState,
+        first: &mut Option<Time>,
+        now: Time,
+        config: &HealthConfig,
+    ) {
+        if before == WorkerState::Ready || self.state(now, config) != WorkerState::Ready {
+            return;
         }
+        let begun = now.since(*first.get_or_insert(now));
+        let known = std::mem::replace(&mut self.was_ready, true);
+        self.back = (known || begun > START_UP).then_some(now);
     }
 
     /// The share of requests that it takes part in.

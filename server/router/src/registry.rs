@@ -74,6 +74,8 @@ pub(crate) struct Registry {
     left: Vec<(WorkerName, Ledger)>,
     generations: u32,
     expected: Vec<Declared>,
+    /// When a worker was ready for the first time.
+    first_ready: Option<Time>,
 }
 
 impl Registry {
@@ -206,14 +208,17 @@ impl Registry {
         now: Time,
         config: &HealthConfig,
     ) -> Result<Vec<Event>, NoSuchWorker> {
+        let mut first = self.first_ready;
         let member = self.named(name)?;
         let before = member.state(now, config);
         match by {
             DrainBy::Operator => member.drain_operator = on,
             DrainBy::Worker => member.drain_worker = on,
         }
-        member.came_back(before, now, config);
-        Ok(state_event(member, before, now, config).into_iter().collect())
+        member.came_back(before, &mut first, now, config);
+        let events = state_event(member, before, now, config).into_iter().collect();
+        self.first_ready = first;
+        Ok(events)
     }
 
     pub(crate) fn poll_began(&self, name: &WorkerName, now: Time) -> Option<Poll> {
@@ -230,6 +235,7 @@ impl Registry {
         config: &HealthConfig,
     ) -> (Vec<Event>, Option<u16>) {
         let generation = self.generations.wrapping_add(1);
+        let mut first = self.first_ready;
         let Some(member) = self.get_mut(poll.key) else { return (Vec::new(), None) };
         let before = member.state(now, config);
         member.polled = true;
@@ -262,9 +268,10 @@ impl Registry {
                 member.reported(reported, !restarted, config);
             }
         }
-        member.came_back(before, now, config);
+        member.came_back(before, &mut first, now, config);
         events.extend(state_event(member, before, now, config));
         let restarted = (member.key != poll.key).then_some(poll.key.slot);
+        self.first_ready = first;
         if restarted.is_some() {
             self.generations = generation;
         }

@@ -29,6 +29,9 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// The longest that may be said.
 const MOST: f64 = 86_400.0;
 
+/// After its deadline, a drain gives up what has come meanwhile so often.
+const ABORT_AGAIN: Duration = Duration::from_millis(20);
+
 /// The drain under way.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
@@ -117,10 +120,14 @@ async fn go_on(api: Arc<Api>, times: Times) {
         api.refuse_new(true);
         let Some(deadline) = times.deadline else { return };
         tokio::time::sleep(deadline - times.settle).await;
-        if let Some(serving) = api.serving() {
-            let aborted = serving.engine.abort_all(AbortReason::DrainDeadline);
-            tracing::warn!(aborted, "The deadline of a drain is over.");
+        let Some(serving) = api.serving() else { return };
+        let mut aborted = serving.engine.abort_all(AbortReason::DrainDeadline);
+        // Who had a place before may come to the engine after the deadline.
+        while serving.admission.snapshot(api.clock.now()).requests > 0 {
+            tokio::time::sleep(ABORT_AGAIN).await;
+            aborted += serving.engine.abort_all(AbortReason::DrainDeadline);
         }
+        tracing::warn!(aborted, "The deadline of a drain is over.");
     };
     tokio::select! {
         biased;

@@ -112,7 +112,10 @@ struct Front {
 impl Front {
     async fn new(workers: &[&Worker], flags: &str) -> Self {
         let urls: Vec<String> = workers.iter().map(|w| w.address.to_string()).collect();
-        let plan = plan(&format!("--worker {} --poll-interval 20ms {flags}", urls.join(",")));
+        let plan = plan(&format!(
+            "--worker {} --poll-interval 20ms --slow-start 0s {flags}",
+            urls.join(",")
+        ));
         let plan = plan.expect("they can work");
         let registry = Registry::router().expect("a registry");
         let gateway = Gateway::new(plan.settings, &registry, Clock::start());

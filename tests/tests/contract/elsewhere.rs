@@ -22,6 +22,10 @@ pub(crate) const ELSEWHERE: &[(&str, &str, Test)] = &[
     ("sightline_kv_transfers_total", "error", ENDS),
     ("sightline_kv_link_violations_total", "", LINKS),
     ("sightline_kv_link_stray_messages_total", "", LINKS),
+    ("sightline_router_holds_total", "routed|expired|full|client_gone|draining", AWAY),
+    ("sightline_router_holds_total", "refused", AWAY_FULL),
+    ("sightline_router_hold_duration_seconds", "", AWAY),
+    ("sightline_router_discovery_failures_total", "", DISCOVERY),
     ("sightline_http_requests_total", "502", PAIR_FAILURE),
     ("sightline_requests_aborted_total", "transfer", GIVEN_UP),
 ];
@@ -32,6 +36,16 @@ const ENDS: Test =
     ("server/src/telemetry/transfer/tests.rs", "ends_are_counted_once_by_result_and_by_reason");
 const LINKS: Test =
     ("server/src/telemetry/transfer/tests.rs", "what_breaks_the_protocol_of_a_link_is_counted");
+const AWAY: Test = (
+    "server/router/src/serve/tests/away.rs",
+    "requests_wait_for_the_only_worker_and_are_answered_when_it_is_back",
+);
+const AWAY_FULL: Test =
+    ("server/router/src/serve/tests/away.rs", "a_worker_that_comes_back_full_refuses_who_waited");
+const DISCOVERY: Test = (
+    "server/router/src/serve/tests/discovery.rs",
+    "a_file_is_followed_and_a_broken_one_keeps_the_list",
+);
 const GIVEN_UP: Test = (
     "server/src/telemetry/transfer/tests.rs",
     "what_is_given_up_is_counted_at_its_stage_and_by_whom",

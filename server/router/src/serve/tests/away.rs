@@ -160,6 +160,22 @@ async fn who_has_waited_long_enough_is_told_to_come_back() {
 }
 
 #[tokio::test]
+async fn a_worker_that_comes_back_full_refuses_who_waited() {
+    let worker = Mock::of(LoadRole::Unified, good()).await;
+    let rig = Rig::ready(holding(&[(&worker, Unified)], PATIENCE, 8)).await;
+    worker.tell(|load| load.state = LoadState::Starting);
+    rig.until("it is missed", |rig| rig.up() == 0).await;
+    let asked = ask(&rig);
+    rig.until("it waits", |rig| held(rig) == 1).await;
+    worker.tell(|load| {
+        load.state = LoadState::Ready;
+        (load.queued.requests, load.running) = (load.limits.requests, load.running_limit);
+    });
+    assert_eq!(ended(asked).await.error(), (429, "queue_requests_full".to_owned()));
+    assert_eq!(holds(&rig, "refused").await, 1.0);
+}
+
+#[tokio::test]
 async fn a_router_that_stops_lets_nobody_wait() {
     let worker = Mock::of(LoadRole::Unified, good()).await;
     let rig = Rig::ready(holding(&[(&worker, Unified)], PATIENCE, 8)).await;

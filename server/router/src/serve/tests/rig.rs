@@ -41,6 +41,7 @@ pub(super) fn settings(workers: &[(&Mock, WorkerRole)]) -> Settings {
         core: Config {
             policy: PolicyKind::RoundRobin,
             health: HealthConfig { report_fresh: LONG, ..HealthConfig::default() },
+            slow_start: Duration::ZERO,
             hold: HoldConfig { time: Duration::ZERO, ..HoldConfig::default() },
             ..Config::default()
         },

@@ -309,10 +309,12 @@ fn the_journal_of_a_unit_is_read_start_by_start() {
         all.iter().map(|(_, bytes)| bytes).sum::<f64>()
     };
     let of = |start: &Start| start.total() as f64;
-    let page = exporter.page_where("its first start", |page| held(page) == of(&first));
+    exporter.page_where("its first start", |page| held(page) == of(&first));
     // Its policy says where it lies.
     let swa = [PREFILL, ("pool", "swa"), ("numa_node", "0")];
-    assert_eq!(value(&page, "hostcache_planned_bytes", &swa), Some(first.bytes("swa") as f64));
+    exporter.page_where("it lies on its node", |page| {
+        value(page, "hostcache_planned_bytes", &swa) == Some(first.bytes("swa") as f64)
+    });
     node.bus.set(UNIT, Unit { invocation: 0xcd, ..Unit::running(41, GROUP) });
     let page = exporter.page_where("its second start", |page| held(page) == of(&second));
     let unit = value(&page, "hicache_bytes_per_ratio", &[PREFILL]).expect("a unit");

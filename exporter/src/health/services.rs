@@ -64,8 +64,11 @@ fn unit(input: &Input<'_>, state: &State<'_>) -> Outcome {
 /// What the health URL says; passes where there is none.
 fn url(input: &Input<'_>, state: &State<'_>) -> Outcome {
     let Some(url) = &state.service.health_url else { return Outcome::Pass };
+    let late = || missing(&input.facts.probe.status);
     let Some(found) = state.probe else {
-        return Outcome::Unknown(missing(&input.facts.probe.status));
+        let fresh = input.facts.probe.facts.is_some();
+        let why = if fresh { format!("{url} has not answered yet") } else { late() };
+        return Outcome::Unknown(why);
     };
     match &found.failure {
         Some(_) if state.starting || found.failures < probe::TRIES => Outcome::Pass,

@@ -82,8 +82,6 @@ impl WebConfigError {
 pub struct WebConfig {
     /// How connections are encrypted; `None`: they are not.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Whether a client that got through has shown a certificate.
-    pub verifies_clients: bool,
     /// Names and hashes; empty: nobody is asked.
     pub users: BTreeMap<String, String>,
     /// Sent with every answer.
@@ -143,17 +141,13 @@ impl WebConfig {
             raw.map_err(|error| WebConfigError::Syntax(first_line(&error.to_string())))?
                 .unwrap_or_default()
         };
-        let (tls, verifies_clients) = match raw.tls_server_config {
-            None => (None, false),
-            Some(tls) => tls.build(&mut files)?,
-        };
+        let tls = raw.tls_server_config.map(|tls| tls.build(&mut files)).transpose()?.flatten();
         let http = raw.http_server_config.unwrap_or_default();
         if http.http2 == Some(true) {
             tracing::debug!("HTTP/2 is not spoken here; clients agree on HTTP/1.1.");
         }
         Ok(Self {
             tls,
-            verifies_clients,
             users: users(raw.basic_auth_users.unwrap_or_default())?,
             headers: headers(http.headers)?,
             files: files.read,
@@ -197,7 +191,7 @@ impl Files {
 }
 
 impl RawTls {
-    fn build(self, files: &mut Files) -> Result<(Option<Arc<ServerConfig>>, bool), WebConfigError> {
+    fn build(self, files: &mut Files) -> Result<Option<Arc<ServerConfig>>, WebConfigError> {
         self.refuse_what_is_not_to_be_had()?;
         let cert = pem_of("cert", self.cert_file.as_deref(), self.cert.as_deref(), files)?;
         let key = pem_of("key", self.key_file.as_deref(), self.key.as_deref(), files)?;
@@ -206,7 +200,7 @@ impl RawTls {
         let (cert, key) = match (cert, key) {
             (Some(cert), Some(key)) => (cert, key),
             (None, None) if client_ca.is_none() && self.client_auth_type.is_none() => {
-                return Ok((None, false));
+                return Ok(None);
             }
             (Some(_) | None, _) => {
                 let reason = "a certificate needs its key, and both are needed for TLS";
@@ -220,8 +214,6 @@ impl RawTls {
             WebConfigError::value("tls_server_config.key_file", pem_reason(&error), fix)
         })?;
         let verifier = self.verifier(client_ca.as_deref())?;
-        let verifies =
-            matches!(self.client_auth_type.as_deref(), Some("RequireAndVerifyClientCert"));
         let provider = Arc::new(crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&self.versions()?)
@@ -234,7 +226,7 @@ impl RawTls {
                 let fix = "name the key that belongs to the first certificate of cert_file";
                 WebConfigError::value("tls_server_config.key_file", error.to_string(), fix)
             })?;
-        Ok((Some(Arc::new(config)), verifies))
+        Ok(Some(Arc::new(config)))
     }
 
     fn refuse_what_is_not_to_be_had(&self) -> Result<(), WebConfigError> {

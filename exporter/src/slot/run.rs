@@ -146,3 +146,106 @@ fn first_pause(name: CollectorName, interval: Duration) -> Duration {
     let all = CollectorName::ALL.len() as f64;
     interval.mul_f64(0.5 + 0.5 * name.index() as f64 / all)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn slot() -> Slot<u32> {
+        Slot::new(CollectorName::Pressure, Duration::from_millis(1))
+    }
+
+    fn next<T>(calls: &Receiver<T>) -> T {
+        calls.recv_timeout(PATIENCE).expect("it goes on")
+    }
+
+    #[test]
+    fn a_collector_that_panics_fails_and_goes_on() {
+        let (slot, stop, (sender, calls)) = (slot(), Stop::new(), channel());
+        let mut count = 0;
+        let collect = move || {
+            count += 1;
+            drop(sender.send(count));
+            assert_ne!(count, 1, "this panic is part of the test");
+            Ok(count)
+        };
+        run_blocking(slot.clone(), stop.clone(), collect).expect("a thread");
+        while next(&calls) < 3 {}
+        stop.stop();
+        let view = slot.view(Now::read());
+        assert_eq!(view.status.errors[ErrorKind::Internal.index()], 1);
+        assert!(view.last_good.is_some_and(|facts| *facts >= 2));
+        // The thread ends, and with it the sender.
+        while calls.recv_timeout(PATIENCE).is_ok() {}
+        assert!(stop.is_stopped() && stop.wait(PATIENCE), "nobody waits once told");
+    }
+
+    #[test]
+    fn a_collection_that_hangs_is_not_started_again() {
+        let (slot, stop, (sender, calls)) = (slot(), Stop::new(), channel());
+        let (release, held) = channel::<()>();
+        let collect = move || {
+            drop(sender.send(()));
+            drop(held.recv());
+            Ok(1)
+        };
+        run_blocking(slot.clone(), stop.clone(), collect).expect("a thread");
+        next(&calls);
+        let later = Now::read() + Duration::from_secs(60);
+        let status = slot.view(later).status;
+        assert!(status.stuck >= Duration::from_secs(60) && status.age.is_none());
+        assert!(calls.try_recv().is_err(), "once is enough");
+        // Hanging up lets this one end, and those that follow.
+        drop(release);
+        next(&calls);
+        assert!(slot.view(Now::read()).last_good.is_some());
+        stop.stop();
+    }
+
+    #[test]
+    fn a_task_that_takes_too_long_is_dropped_at_its_deadline() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
+        let (slot, stop, (sender, calls)) = (slot(), Stop::new(), channel());
+        LocalSet::new().block_on(&runtime, async {
+            let tasks = TaskTracker::new();
+            let mut count = 0;
+            let collect = async move || {
+                count += 1;
+                drop(sender.send(count));
+                if count < 3 {
+                    std::future::pending::<()>().await;
+                }
+                Ok(count)
+            };
+            let deadline = Duration::from_secs(3);
+            run_async(slot.clone(), &tasks, stop.clone(), deadline, collect);
+            let begun = tokio::time::Instant::now();
+            while slot.view(Now::read()).last_good.is_none() {
+                tokio::task::yield_now().await;
+            }
+            assert!(begun.elapsed() >= deadline * 2, "{:?}", begun.elapsed());
+            stop.stop();
+            tasks.close();
+            tasks.wait().await;
+        });
+        assert_eq!(slot.view(Now::read()).status.errors[ErrorKind::Timeout.index()], 2);
+        assert!(calls.try_iter().count() >= 3);
+    }
+
+    #[test]
+    fn collectors_begin_their_second_collection_apart() {
+        let interval = Duration::from_secs(8);
+        let all = CollectorName::ALL;
+        let mut pauses: Vec<_> = all.iter().map(|name| first_pause(*name, interval)).collect();
+        pauses.dedup();
+        assert_eq!(pauses.len(), all.len());
+        assert!(pauses.iter().all(|pause| *pause >= interval / 2 && *pause <= interval));
+    }
+}

@@ -1,6 +1,8 @@
 //! The whole program on a whole node: cards, memory, services, links; and with several things
 //! hanging at once. It is confined here, as it is when it is installed.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fake_node::{Group, Tree};
@@ -129,6 +131,20 @@ fn every_collector_works_and_the_node_is_fit() {
     let of_cards = checks.iter().filter(|(series, _)| series.contains("GPU-")).count();
     assert_eq!(of_cards, CARDS * 9, "each card is asked everything: {checks:?}");
     assert!(!page.text.contains("DCGM"), "only when asked for");
+    lint(&page);
+}
+
+/// What Prometheus' own tool has to say of the page: nothing.
+fn lint(page: &Page) {
+    let tool = Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).spawn();
+    let Ok(mut tool) = tool else {
+        println!("SKIP promtool is not installed");
+        return;
+    };
+    let mut input = tool.stdin.take().expect("it is a pipe");
+    input.write_all(page.text.as_bytes()).expect("it reads");
+    drop(input);
+    assert!(tool.wait().expect("it ends").success(), "{}", page.text);
 }
 
 #[test]

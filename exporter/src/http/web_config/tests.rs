@@ -42,7 +42,7 @@ fn a_whole_file_is_read_as_prometheus_reads_it() {
         server()
     ))
     .expect("the file is good");
-    assert!(config.tls.is_some() && config.verifies_clients);
+    assert!(config.tls.is_some());
     assert_eq!(config.users.keys().collect::<Vec<_>>(), ["1", "anna"]);
     assert_eq!(config.headers.len(), 2);
     assert_eq!(config.files.len(), 4, "every file is watched: {:?}", config.files);

@@ -150,6 +150,12 @@ fn confine(rules: &sandbox::Rules) -> bool {
     }
 }
 
+/// What this process takes; the kernel always answers about the asker. Nothing where it may not be
+/// read.
+fn own_process() -> Option<node_info::Process> {
+    node_info::Root::default().process().ok()
+}
+
 impl Running {
     async fn until_signalled(mut self) -> Exit {
         let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
@@ -162,7 +168,7 @@ impl Running {
             tracing::error!("Signals cannot be received.");
             return Exit::Internal;
         };
-        self.painter.paint(Now::read(), &self.door.board);
+        self.painter.paint(Now::read(), own_process(), &self.door.board);
         let address = self.bound.address;
         let serving =
             serve(self.bound, Arc::clone(&self.door), self.tasks.clone(), self.stop.clone());
@@ -174,7 +180,7 @@ impl Running {
         loop {
             tokio::select! {
                 _ = every.tick() => {
-                    self.painter.paint(Now::read(), &self.door.board);
+                    self.painter.paint(Now::read(), own_process(), &self.door.board);
                     self.manager.alive();
                 }
                 _ = free.recv() => match self.cards.release() {

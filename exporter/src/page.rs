@@ -1,10 +1,11 @@
 //! The families that are about the exporter itself, and the order in which all are put on the page.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use metric_catalog::labels::{Collector, CollectorError, GitSha, Rustc, Version};
 use metric_catalog::node as catalog;
 use metric_catalog::page::Page;
+use metric_catalog::process as standard;
 
 use crate::facts::Facts;
 
@@ -17,6 +18,17 @@ pub fn program(sandboxed: bool, page: &mut Page) {
     );
     page.gauge(catalog::BUILD_INFO, build, 1.0);
     page.flag(catalog::SANDBOXED, (), sandboxed);
+}
+
+/// Puts what the process itself takes on the page, under the names that every process has.
+pub fn process(own: &node_info::Process, page: &mut Page) {
+    let busy = Duration::try_from_secs_f64(own.cpu_seconds).unwrap_or_default();
+    page.time(standard::CPU_SECONDS, (), busy);
+    page.gauge(standard::RESIDENT_MEMORY, (), own.resident_bytes as f64);
+    page.gauge(standard::VIRTUAL_MEMORY, (), own.virtual_bytes as f64);
+    page.gauge(standard::START_TIME, (), own.start_seconds);
+    page.gauge(standard::OPEN_FDS, (), own.open_files as f64);
+    page.gauge(standard::MAX_FDS, (), own.max_files as f64);
 }
 
 /// Puts how each collector does on the page; every series is there from the start.

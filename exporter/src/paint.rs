@@ -63,8 +63,9 @@ impl Painter {
         Self { config, slots, sandboxed, hostname, judge: Judge::default() }
     }
 
-    /// What is known at `now`. The reason of a change of the verdict is logged.
-    pub fn paint(&mut self, now: Now, board: &Board) {
+    /// What is known at `now`, and what the process itself takes. The reason of a change of the
+    /// verdict is logged.
+    pub fn paint(&mut self, now: Now, own: Option<node_info::Process>, board: &Board) {
         let facts = self.slots.view(now);
         let states = service::states(&self.config.services, &facts);
         let numa = facts.numa.facts.as_deref();
@@ -74,6 +75,9 @@ impl Painter {
         let verdict = self.judge.judge(&input);
         let mut page = Page::new();
         page::program(self.sandboxed, &mut page);
+        if let Some(own) = &own {
+            page::process(own, &mut page);
+        }
         report::page(&verdict, &mut page);
         self.families(&facts, &states, &joined, &mut page);
         page::collectors(&facts, &mut page);

@@ -233,6 +233,7 @@ const FAST: [&str; 13] = [
 const ELSEWHERE: &[(&str, &str)] = &[
     ("sightline_node_service_mempolicy_info{policy", "one policy a service: service::group"),
     ("sightline_node_hostcache_target_bytes{source=\"metrics\"", "one at a time: hostcache::join"),
+    ("sightline_node_pressure_waiting_seconds_total{resource=\"irq\"", "no kernel tells it"),
     ("sightline_node_hostcache_allocated_bytes{source=\"plan\"", "a plan holds nothing"),
 ];
 
@@ -277,6 +278,25 @@ fn a_node_with_nothing_exposes_what_it_has() {
     for absent in ["gpu_up", "service_state", "pressure_waiting_seconds_total"] {
         assert_eq!(page.all(&format!("sightline_node_{absent}"), &[]), [], "{absent}");
     }
+}
+
+#[test]
+fn the_exporter_tells_what_it_takes() {
+    let exporter = Exporter::start(&["--no-nvml", "--no-kmsg", "--interval", "page=50ms"]);
+    let page = exporter.page_where("more time than none", |page| {
+        page.value("process_cpu_seconds_total", &[]).is_some_and(|busy| busy > 0.0)
+    });
+    assert_eq!(undeclared(&page.text), [""; 0]);
+    let found = families(&page.text);
+    for info in metric_catalog::process::ALL {
+        assert_eq!(
+            found.get(info.name).map(|family| family.series.len()),
+            Some(1),
+            "{}",
+            info.name
+        );
+    }
+    assert!(page.value("process_resident_memory_bytes", &[]) > Some(1e6));
 }
 
 #[test]

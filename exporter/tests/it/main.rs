@@ -3,6 +3,7 @@
 //! One module for each area; `harness` starts the program and reads its pages.
 
 mod confined;
+mod contract;
 mod gpu;
 mod harness;
 mod http;

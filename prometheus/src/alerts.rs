@@ -113,6 +113,26 @@ pub struct Alert {
     pub threshold: Option<f64>,
 }
 
+/// What a cause mutes looks back over up to five minutes (the short window of the burn, and the
+/// time that a late answer takes to end): it outlives its cause. As long as that, and a little more,
+/// the cause goes on firing, so that one fault makes one page and not a second one for its wake.
+const CAUSE_LINGERS_SECONDS: u32 = 420;
+
+impl Alert {
+    /// For how long it goes on firing when its expression no longer yields it, in seconds.
+    ///
+    /// Causes on hosts (`Layer::Node`) are left out: they look back themselves.
+    pub fn keep_seconds(&self) -> u32 {
+        match self.layer {
+            Some(Layer::Process | Layer::Role | Layer::Queue) if self.root_cause => {
+                CAUSE_LINGERS_SECONDS
+            }
+            Some(Layer::Node | Layer::Process | Layer::Role | Layer::Queue | Layer::Symptom)
+            | None => 0,
+        }
+    }
+}
+
 /// A rule that records a series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {

@@ -3,7 +3,8 @@
 //! A [`Recording`] takes pages as a Prometheus would scrape them, in real or in virtual time, and
 //! becomes the input series of `promtool test rules`. So what is evaluated is the generated rule
 //! file, by Prometheus' own engine. The first scrape is at second 0, also for pages that hold Unix
-//! times: a process that is replayed begins its clock there.
+//! times: a process that is replayed begins its clock there, or the recording [counts from
+//! where](Recording::counted_from) it did.
 
 use crate::scrape::{Labels, Page};
 use anyhow::{Context, Result, ensure};
@@ -44,16 +45,27 @@ impl Target {
 
 type Series = (String, Labels);
 
+/// Scrapes of one target, one after the other, that found the same.
+#[derive(Debug)]
+struct Run {
+    scrapes: usize,
+    /// What is kept of the page, by the number of the series; `None` where there was no answer.
+    page: Option<Vec<(usize, f64)>>,
+}
+
 /// Scrapes of several targets, all at the same times.
 #[derive(Debug)]
 pub struct Recording {
     step_seconds: u64,
-    /// Scrapes of each target so far.
-    scrapes: BTreeMap<Target, usize>,
-    /// Values by scrape; those that a series had no sample in are missing.
-    series: BTreeMap<Series, BTreeMap<usize, f64>>,
+    runs: BTreeMap<Target, Vec<Run>>,
+    /// Numbers of the series.
+    series: BTreeMap<Series, usize>,
     /// Names of the series that are kept.
     kept: BTreeSet<String>,
+    /// Unix time of the first scrape, as the pages have it.
+    zero: f64,
+    /// Seconds between two evaluations of the rules.
+    evaluation_seconds: u64,
 }
 
 impl Recording {
@@ -61,8 +73,21 @@ impl Recording {
     /// is kept.
     #[must_use]
     pub fn new(step_seconds: u64) -> Self {
-        let (scrapes, series) = (BTreeMap::new(), BTreeMap::new());
-        Self { step_seconds, scrapes, series, kept: alerts::inputs() }
+        let (runs, series, kept) = (BTreeMap::new(), BTreeMap::new(), alerts::inputs());
+        let evaluation_seconds = EVALUATION_SECONDS;
+        Self { step_seconds, runs, series, kept, zero: 0.0, evaluation_seconds }
+    }
+
+    /// The same with rules that are evaluated less often than the configuration says.
+    #[must_use]
+    pub fn evaluated_every(self, seconds: u64) -> Self {
+        Self { evaluation_seconds: seconds, ..self }
+    }
+
+    /// The same for processes whose pages say `unix_seconds` at the first scrape.
+    #[must_use]
+    pub fn counted_from(self, unix_seconds: f64) -> Self {
+        Self { zero: unix_seconds, ..self }
     }
 
     /// The next scrape of a target: its page, or nothing where it does not answer.
@@ -70,19 +95,42 @@ impl Recording {
     /// # Errors
     /// When the page is none.
     pub fn scrape(&mut self, target: &Target, page: Option<&str>) -> Result<()> {
-        let count = self.scrapes.entry(target.clone()).or_default();
-        let at = *count;
-        *count += 1;
-        let up = ("up".to_owned(), target.labels());
-        self.series.entry(up).or_default().insert(at, f64::from(u8::from(page.is_some())));
-        let page = page.map(Page::parse).transpose()?.unwrap_or_default();
-        for ((name, mut labels), value) in page.samples {
-            if self.kept.contains(&name) {
-                labels.extend(target.labels());
-                self.series.entry((name, labels)).or_default().insert(at, value);
-            }
-        }
+        let page = page.map(|page| self.read(target, page)).transpose()?;
+        self.runs.entry(target.clone()).or_default().push(Run { scrapes: 1, page });
         Ok(())
+    }
+
+    /// The next scrape of a target finds what the last one found.
+    ///
+    /// # Panics
+    /// When there was none.
+    pub fn again(&mut self, target: &Target) {
+        let last = self.runs.get_mut(target).and_then(|runs| runs.last_mut());
+        last.expect("there was a scrape before").scrapes += 1;
+    }
+
+    /// What is kept of a page.
+    fn read(&mut self, target: &Target, page: &str) -> Result<Vec<(usize, f64)>> {
+        // Most of a page is not read by any rule.
+        let is_kept = |line: &&str| {
+            line.split(['{', ' ']).next().is_some_and(|name| self.kept.contains(name))
+        };
+        let kept: String = page.lines().filter(is_kept).flat_map(|line| [line, "\n"]).collect();
+        let mut values = Vec::new();
+        for ((name, mut labels), value) in Page::parse(&kept)?.samples {
+            labels.extend(target.labels());
+            // What has not happened yet is at 0.
+            let stamp = name.ends_with("_timestamp_seconds") && value != 0.0;
+            let value = if stamp { value - self.zero } else { value };
+            let next = self.series.len();
+            values.push((*self.series.entry((name, labels)).or_insert(next), value));
+        }
+        Ok(values)
+    }
+
+    /// Scrapes of a target so far.
+    fn scrapes(&self, target: &Target) -> usize {
+        self.runs.get(target).into_iter().flatten().map(|run| run.scrapes).sum()
     }
 
     /// Several scrapes of one target, each with its time in seconds: what is missing in between did
@@ -93,7 +141,7 @@ impl Recording {
     pub fn record(&mut self, target: &Target, samples: &[(u64, String)]) -> Result<()> {
         for (seconds, page) in samples {
             let place = usize::try_from(seconds / self.step_seconds)?;
-            let next = self.scrapes.get(target).copied().unwrap_or_default();
+            let next = self.scrapes(target);
             let fits = seconds % self.step_seconds == 0 && place >= next;
             ensure!(fits, "{seconds} s is no later multiple of {} s", self.step_seconds);
             for _ in next..place {
@@ -107,23 +155,79 @@ impl Recording {
     /// Seconds from the first scrape to the last one.
     #[must_use]
     pub fn seconds(&self) -> u64 {
-        let most = self.scrapes.values().copied().max().unwrap_or_default();
+        let most = self.runs.keys().map(|target| self.scrapes(target)).max().unwrap_or_default();
         (most.max(1) as u64 - 1) * self.step_seconds
     }
 
     /// The lines below `input_series:` of a test of promtool.
     #[must_use]
     pub fn input_series(&self) -> String {
+        let mut texts = vec![String::new(); self.series.len()];
+        let mut lines = Vec::new();
+        for (target, runs) in &self.runs {
+            let up =
+                runs.iter().map(|run| (Some(f64::from(u8::from(run.page.is_some()))), run.scrapes));
+            lines.push((("up".to_owned(), target.labels()), notation(up)));
+            // A series belongs to one target, whose labels it has.
+            let mut values: BTreeMap<usize, Vec<(Option<f64>, usize)>> = BTreeMap::new();
+            for (place, run) in runs.iter().enumerate() {
+                for &(series, value) in run.page.iter().flatten() {
+                    let of = values.entry(series).or_default();
+                    // Runs in which it was missing.
+                    of.extend(runs[of.len()..place].iter().map(|run| (None, run.scrapes)));
+                    of.push((Some(value), run.scrapes));
+                }
+            }
+            for (series, mut of) in values {
+                of.extend(runs[of.len()..].iter().map(|run| (None, run.scrapes)));
+                texts[series] = notation(of.into_iter());
+            }
+        }
+        let named = self
+            .series
+            .iter()
+            .map(|(series, at)| (series.clone(), std::mem::take(&mut texts[*at])));
+        lines.extend(named);
+        lines.sort_by(|one, other| one.0.cmp(&other.0));
         let mut out = String::new();
-        let last = self.scrapes.values().copied().max().unwrap_or_default();
-        for ((name, labels), values) in &self.series {
+        for ((name, labels), values) in lines {
             let quoted = labels.iter().map(|(name, value)| format!("{name}={value:?}"));
             let labels = quoted.collect::<Vec<_>>().join(",").replace('\'', "''");
-            let values = notation(values, last);
             writeln!(out, "      - {{series: '{name}{{{labels}}}', values: \"{values}\"}}")
                 .expect("writing to a String cannot fail");
         }
         out
+    }
+
+    /// The head of a test of promtool: the rules and the series.
+    fn test(&self) -> String {
+        let groups: Vec<_> = alerts::groups().iter().map(|group| group.name).collect();
+        format!(
+            "rule_files: [server.yml]\nevaluation_interval: {}s\n\
+             group_eval_order: [{}]\ntests:\n  - interval: {}s\n    input_series:\n{}",
+            self.evaluation_seconds,
+            groups.join(", "),
+            self.step_seconds,
+            self.input_series(),
+        )
+    }
+
+    /// Evaluates the rules over all of it, by promtool in an empty folder: every alert that fired
+    /// at any time, by its name and labels, with the second of its first sight.
+    ///
+    /// # Errors
+    /// As [`firing`](Self::firing).
+    pub fn fired(&self, folder: &Path) -> Result<Vec<(Labels, u64)>> {
+        let (all, every) = (self.seconds(), self.evaluation_seconds);
+        let alerts = "ALERTS{alertstate=\"firing\",alertname!=\"Watchdog\"}";
+        let first = format!("min_over_time(timestamp({alerts})[{all}s:{every}s])");
+        // What is expected is nothing, so that promtool tells everything that there is.
+        let test = format!(
+            "{}    promql_expr_test:\n      - expr: '{first}'\n        eval_time: {all}s\n        \
+             exp_samples: []\n",
+            self.test()
+        );
+        sampled(&promtool(folder, &test)?)
     }
 
     /// Evaluates the rules over all of it, by promtool in an empty folder: the alerts that fire at
@@ -132,15 +236,7 @@ impl Recording {
     /// # Errors
     /// When promtool is not there, or cannot read what it is given.
     pub fn firing(&self, folder: &Path, at: &[u64]) -> Result<BTreeMap<u64, Vec<Labels>>> {
-        let groups: Vec<_> = alerts::groups().iter().map(|group| group.name).collect();
-        let mut test = format!(
-            "rule_files: [server.yml]\nevaluation_interval: {EVALUATION_SECONDS}s\n\
-             group_eval_order: [{}]\ntests:\n  - interval: {}s\n    input_series:\n{}    \
-             alert_rule_test:\n",
-            groups.join(", "),
-            self.step_seconds,
-            self.input_series(),
-        );
+        let mut test = self.test() + "    alert_rule_test:\n";
         // What is expected is nothing, so that promtool tells everything that there is.
         for seconds in at {
             for alert in alerts::alerts().iter().filter(|alert| alert.name != "Watchdog") {
@@ -148,19 +244,8 @@ impl Recording {
                 writeln!(test, "      - {check}, exp_alerts: []}}")?;
             }
         }
-        for (name, text) in alerts::rule_files_for_tests() {
-            std::fs::write(folder.join(name), text)?;
-        }
-        std::fs::write(folder.join("replay.yml"), test)?;
-        let run = Command::new("promtool")
-            .args(["test", "rules", "replay.yml"])
-            .current_dir(folder)
-            .output()
-            .context("promtool (Debian's package prometheus) is needed")?;
-        let told = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+        let told = promtool(folder, &test)?;
         let mut found: BTreeMap<u64, Vec<Labels>> = at.iter().map(|at| (*at, vec![])).collect();
-        let answer = told.contains("SUCCESS") || told.contains("FAILED:");
-        ensure!(answer && !told.contains("unmarshal"), "promtool says: {told}");
         for (seconds, labels) in reported(&told)? {
             found.get_mut(&seconds).context("a time that nobody asked for")?.push(labels);
         }
@@ -168,28 +253,47 @@ impl Recording {
     }
 }
 
-/// Values as promtool writes them: runs are counted, a series that ends is stale once.
-fn notation(values: &BTreeMap<usize, f64>, scrapes: usize) -> String {
+/// What promtool says of a test of the rules.
+fn promtool(folder: &Path, test: &str) -> Result<String> {
+    for (name, text) in alerts::rule_files_for_tests() {
+        std::fs::write(folder.join(name), text)?;
+    }
+    std::fs::write(folder.join("replay.yml"), test)?;
+    let run = Command::new("promtool")
+        .args(["test", "rules", "replay.yml"])
+        .current_dir(folder)
+        .output()
+        .context("promtool (Debian's package prometheus) is needed")?;
+    let told = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+    let answer = told.contains("SUCCESS") || told.contains("FAILED:");
+    ensure!(answer && !told.contains("unmarshal"), "promtool says: {told}");
+    Ok(told.into_owned())
+}
+
+/// Values, each as often as it was found, as promtool writes them: a series that ends is stale
+/// once.
+fn notation(values: impl Iterator<Item = (Option<f64>, usize)>) -> String {
     let mut words: Vec<(String, usize)> = Vec::new();
     let mut there = false;
-    for at in 0..scrapes {
-        let word = match values.get(&at) {
+    let mut add = |word: String, count: usize| match words.last_mut() {
+        Some((last, known)) if *last == word => *known += count,
+        Some(_) | None => words.push((word, count)),
+    };
+    for (value, count) in values {
+        match value {
             Some(value) if value.is_infinite() => {
-                if *value > 0.0 {
-                    "Inf".to_owned()
-                } else {
-                    "-Inf".to_owned()
+                add(if value > 0.0 { "Inf" } else { "-Inf" }.to_owned(), count);
+            }
+            Some(value) => add(value.to_string(), count),
+            None if there => {
+                add("stale".to_owned(), 1);
+                if count > 1 {
+                    add("_".to_owned(), count - 1);
                 }
             }
-            Some(value) => value.to_string(),
-            None if there => "stale".to_owned(),
-            None => "_".to_owned(),
-        };
-        there = values.contains_key(&at);
-        match words.last_mut() {
-            Some((last, count)) if *last == word => *count += 1,
-            Some(_) | None => words.push((word, 1)),
+            None => add("_".to_owned(), count),
         }
+        there = value.is_some();
     }
     let written = words.into_iter().map(|(word, count)| match (&*word, count) {
         (_, 1) => word,
@@ -215,6 +319,26 @@ fn reported(told: &str) -> Result<Vec<(u64, Labels)>> {
         }
     }
     Ok(found)
+}
+
+/// The samples that promtool found where none was expected.
+fn sampled(told: &str) -> Result<Vec<(Labels, u64)>> {
+    let found = told.lines().find_map(|line| line.trim().strip_prefix("got: "));
+    let mut rest = found.unwrap_or_default();
+    let mut samples = Vec::new();
+    while let Some(start) = rest.find('{') {
+        // No label of an alert has a brace in it.
+        let end = start + rest[start..].find('}').context("labels without an end")? + 1;
+        let labels = rest[start..end].replace(", ", ",");
+        let (value, after) = rest[end..].split_once(", ").unwrap_or((&rest[end..], ""));
+        let page = format!("alert{labels} {}\n", value.trim());
+        let ((_, mut labels), seconds) =
+            Page::parse(&page)?.samples.pop_first().context("no labels")?;
+        labels.remove("alertstate");
+        samples.push((labels, seconds as u64));
+        rest = after;
+    }
+    Ok(samples)
 }
 
 /// `1h2m3s` in seconds.

@@ -88,10 +88,23 @@ fn peer_down() -> Alert {
     let links = m::PD_PEER_UP.is(PeerRole::Prefill);
     let unreachable: Expr = min(links).per_instance_and((Peer::KEY, PeerRole::KEY));
     let known = up(PAIR_JOBS).equals(0.0).copied("instance", "peer", "");
+    // A worker answers its scrapes while it reads its weights, which takes longer than this waits;
+    // neither it nor whoever waits for it has a link then.
+    let phases = "loading|warming";
+    let starting = || {
+        let says = max(server::ENGINE_STATE.matching(EngineState::KEY, phases)).per_instance();
+        says.equals(1.0)
+    };
+    let peer_starts = starting().copied("instance", "peer", "");
     Alert {
         name: "PeerDown",
-        // A peer that does not answer its scrapes either is down itself; this is about the link.
-        expr: unreachable.equals(0.0).unless_on(&["cluster", "peer"], known),
+        // A peer that does not answer its scrapes either is down itself, and one that starts says so;
+        // this is about the link.
+        expr: unreachable
+            .equals(0.0)
+            .unless_on(&["cluster", "peer"], known)
+            .unless_on(&["cluster", "peer"], peer_starts)
+            .unless_on(INSTANCE, starting()),
         hold_seconds: 60,
         severity: Severity::Critical,
         layer: Some(Layer::Process),

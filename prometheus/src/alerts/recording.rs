@@ -45,11 +45,13 @@ fn queues() -> Vec<Recording> {
     let requests = m::QUEUE_REQUESTS.matching(queue, BEFORE_PREFILL);
     let oldest = m::QUEUE_OLDEST_REQUEST_AGE.matching(queue, BEFORE_PREFILL);
     // The last trusted capacity stands in while the server is quiet.
-    let rate = r::PREFILL_CAPACITY.get().or(r::PREFILL_CAPACITY.last_over(Window::H6));
-    let drain = quotient_of(
-        r::PENDING_UNCACHED_TOKENS,
-        clamp_min(rate, slo::CAPACITY_FLOOR_TOKENS_PER_SECOND),
-    );
+    let rate = || {
+        let known = r::PREFILL_CAPACITY.get().or(r::PREFILL_CAPACITY.last_over(Window::H6));
+        clamp_min(known, slo::CAPACITY_FLOOR_TOKENS_PER_SECOND)
+    };
+    let drain = quotient_of(r::PENDING_UNCACHED_TOKENS, rate());
+    let limit = max(m::ADMISSION_QUEUE_LIMIT_TOKENS).per_instance().above(0.0);
+    let bound = quotient_of(limit, rate());
     let of_requests = ratio(
         sum(m::QUEUE_REQUESTS.matching(queue, LIMITED)).per_instance(),
         max(m::ADMISSION_QUEUE_LIMIT_REQUESTS).per_instance(),
@@ -64,6 +66,7 @@ fn queues() -> Vec<Recording> {
         rule(r::QUEUED_REQUESTS, sum(requests).per_instance()),
         rule(r::QUEUE_OLDEST_AGE, max(oldest).per_instance()),
         rule(r::QUEUE_DRAIN, drain),
+        rule(r::QUEUE_BOUND, bound),
         rule(r::QUEUE_FILL, fill),
     ]
 }
@@ -160,16 +163,35 @@ fn clients() -> Vec<Recording> {
     ]
 }
 
+/// Reasons of refusals at the door: at once, for lack of capacity, with the time to come back.
+const AT_THE_DOOR: [RejectReason; 3] =
+    [RejectReason::QueueRequestsFull, RejectReason::QueueTokensFull, RejectReason::DrainTime];
+
+/// Requests that were let in, judged by the objectives.
+///
+/// `slo_requests` counts a refusal as a missed time to first token. Whoever is refused at the door
+/// is told so at once and comes back: the same client is refused a few times and then served in
+/// time, and a queue that is bounded well would burn the budget of a month in an hour of load. So
+/// burn judges the promise that was made, and `RequestsRejected` tells of the one that was not.
+/// Both counters move together, so that their difference is never less than nothing but by what
+/// rates extrapolate.
 fn objectives() -> Vec<Recording> {
     let bad = || m::SLO_REQUESTS.is(SloResult::Bad);
     let by = Slo::KEY;
+    let ttft = |refused: Expr| refused.labelled(Slo::INFO.name, Slo::Ttft.as_str());
+    let less = |all: Expr, refused: Expr| clamp_min(all.clone().minus(ttft(refused)).or(all), 0.0);
+    let turned_away = || m::REQUESTS_REJECTED.any_of(&AT_THE_DOOR);
+    let refused = |window| sum(observed(rate(turned_away(), window))).per_model();
     let share = |window| {
         ratio(
-            sum(observed(rate(bad(), window))).per_model_and(by),
-            sum(observed(rate(m::SLO_REQUESTS, window))).per_model_and(by),
+            less(sum(observed(rate(bad(), window))).per_model_and(by), refused(window)),
+            less(sum(observed(rate(m::SLO_REQUESTS, window))).per_model_and(by), refused(window)),
         )
     };
-    let missed = |window| sum(observed(increase(bad(), window))).per_model_and(by);
+    let missed = |window| {
+        let refused = sum(observed(increase(turned_away(), window))).per_model();
+        less(sum(observed(increase(bad(), window))).per_model_and(by), refused)
+    };
     vec![
         rule(r::SLO_BAD_M5, share(Window::M5)),
         rule(r::SLO_BAD_M30, share(Window::M30)),

@@ -61,6 +61,9 @@ fn write_alert(out: &mut String, alert: &Alert, annotations: Annotations) {
     if alert.hold_seconds > 0 {
         line(out, 8, format_args!("for: {}", duration(alert.hold_seconds)));
     }
+    if alert.keep_seconds() > 0 {
+        line(out, 8, format_args!("keep_firing_for: {}", duration(alert.keep_seconds())));
+    }
     line(out, 8, format_args!("labels:"));
     line(out, 10, format_args!("severity: {:?}", alert.severity.as_str()));
     if alert.root_cause {

@@ -118,6 +118,9 @@ recorded! {
     QUEUE_OLDEST_AGE = "instance:sightline_queue_oldest_age_seconds:max", INSTANCE, Seconds;
     /// Time to prefill all that waits: a forecast of the next request's time to first token.
     QUEUE_DRAIN = "instance:sightline_queue_drain_seconds:estimate", INSTANCE, Seconds;
+    /// Time to prefill as much as the queue may hold: drain never gets longer. Absent where the
+    /// queue has no limit in tokens.
+    QUEUE_BOUND = "instance:sightline_queue_bound_seconds:estimate", INSTANCE, Seconds;
     /// Fill of the queue against each of its limits (label `limit`: requests, tokens).
     QUEUE_FILL = "instance:sightline_queue_fill:ratio", FILL, Ratio;
     /// Requests refused for lack of capacity.

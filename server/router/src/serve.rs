@@ -20,7 +20,7 @@ mod proxy;
 mod relay;
 mod settings;
 mod sse;
-mod telemetry;
+pub mod telemetry;
 mod trip;
 mod upstream;
 mod watch;

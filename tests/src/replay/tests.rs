@@ -11,10 +11,12 @@ fn target() -> Target {
 
 #[test]
 fn runs_and_gaps_are_written_as_promtool_reads_them() {
-    let values = |pairs: &[(usize, f64)]| pairs.iter().copied().collect();
-    assert_eq!(notation(&values(&[(0, 1.0), (1, 1.0), (2, 1.0), (3, 2.5)]), 4), "1x2 2.5");
-    let gap = values(&[(2, 4.0), (3, 4.0), (7, f64::INFINITY)]);
-    assert_eq!(notation(&gap, 9), "_x2 4x1 stale _x2 Inf stale");
+    let written = |values: &[(Option<f64>, usize)]| notation(values.iter().copied());
+    assert_eq!(written(&[(Some(1.0), 1), (Some(1.0), 2), (Some(2.5), 1)]), "1x2 2.5");
+    let there = (Some(f64::INFINITY), 1);
+    let gap = [(None, 2), (Some(4.0), 1), (Some(4.0), 1), (None, 1), (None, 2), there, (None, 1)];
+    assert_eq!(written(&gap), "_x2 4x1 stale _x2 Inf stale");
+    assert_eq!(written(&[(Some(3.0), 2), (None, 3)]), "3x1 stale _x2");
     assert_eq!(duration("1h12m").unwrap(), 4320);
     assert_eq!(duration("45s").unwrap(), 45);
     assert!(duration("soon").is_err());
@@ -41,6 +43,8 @@ fn only_what_rules_read_is_kept_with_the_labels_of_the_target() {
     let expected = queue + &line(&format!("up{{{up}}}"), "0 1 0 1");
     assert_eq!(recording.input_series(), expected);
     assert_eq!(recording.seconds(), 15);
+    recording.again(&self::target());
+    assert!(recording.input_series().contains("\"_ 3 stale 3x1\""), "{recording:?}");
 }
 
 /// A real page of a prefill worker that computes 3,300 tokens a second, with a queue of 220,000
@@ -82,4 +86,27 @@ fn recorded_pages_meet_the_rules() {
     assert_eq!(pages.len(), 1, "{pages:?}");
     assert_eq!(pages[0]["alertname"], "PrefillQueueDrainCritical");
     assert_eq!(pages[0]["instance"], "p0:8000");
+}
+
+#[test]
+fn what_ever_fired_is_read_back_with_its_time() {
+    let told = "  FAILED:\n    expr: \"x\", time: 10m,\n        exp: nil\n        got: \
+                {alertname=\"A\", alertstate=\"firing\", node=\"h0\"} 1.95E+02, \
+                {alertname=\"B\", alertstate=\"firing\"} 6E+01\n";
+    let found = sampled(told).unwrap();
+    let names: Vec<_> = found.iter().map(|(labels, at)| (&*labels["alertname"], *at)).collect();
+    assert_eq!(names, [("A", 195), ("B", 60)]);
+    assert_eq!(found[0].0.len(), 2, "the name and the host: {found:?}");
+    assert!(sampled("  SUCCESS\n").unwrap().is_empty());
+}
+
+#[test]
+fn moments_count_from_the_first_scrape_and_what_never_happened_stays_at_0() {
+    let mut recording = Recording::new(5).counted_from(1_700_000_000.0);
+    let name = "sightline_scheduler_last_iteration_timestamp_seconds";
+    let page = format!("{name}{{a=\"b\"}} 1700000004.5\n{name}{{a=\"c\"}} 0\n");
+    recording.scrape(&target(), Some(&page)).unwrap();
+    let series = recording.input_series();
+    assert!(series.contains("a=\"b\"") && series.contains("\"4.5\""), "{series}");
+    assert!(!series.contains("-1700000000"), "{series}");
 }

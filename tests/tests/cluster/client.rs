@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use admission::RejectReason;
 use router::{Attempt, Route};
 use types::{Priority, RequestId, Time, TokenId};
 
@@ -53,6 +54,9 @@ pub(crate) struct Client {
     pub(crate) got: Vec<TokenId>,
     pub(crate) came: Time,
     pub(crate) first_token: Option<Time>,
+    pub(crate) last_token: Time,
+    /// Why a worker refused it last.
+    pub(crate) reason: RejectReason,
     /// Refusals it got, with how long each took.
     pub(crate) refusals: Vec<(Time, Duration)>,
 }
@@ -72,6 +76,8 @@ impl Client {
             got: Vec::new(),
             came: Time::ZERO,
             first_token: None,
+            last_token: Time::ZERO,
+            reason: RejectReason::DrainTime,
             refusals: Vec::new(),
         }
     }

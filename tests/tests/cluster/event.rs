@@ -46,6 +46,16 @@ pub(crate) enum Event {
     Kill(Which),
     /// It is back.
     Start(Which),
+    /// A process is told to stop: it finishes what it has.
+    Stop(Which),
+    /// It looks whether it has.
+    Stopping(Which, u64),
+    /// It is started again, and reads its weights.
+    Load(Which),
+    /// The router is restarted, as soon as nobody is being served.
+    Reroute,
+    /// Everybody is scraped.
+    Scrape,
     /// A connection breaks; `silent`: nobody is told.
     Cut { wire: usize, silent: bool },
     /// One end learns that it did.

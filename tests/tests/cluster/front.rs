@@ -4,15 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use admission::{RejectReason, Rejected};
 use engine::{AbortReason, Namespace, Outcome, RequestError, Submission};
+use metric_catalog::labels;
 use model::SamplingParams;
-use router::{Failure, FailureKind, Refusal, Request, Route, Verdict};
+use router::{Failure, FailureKind, OverloadReason, Refusal, Request, Route, Verdict};
 use transfer::{Backend, NotOffered, Offered, PeerName, Prompt};
 use types::RequestId;
 
 use super::client::{End, Stage};
 use super::event::{Event, Which};
 use super::rig::{Said, Tap, lock};
+use super::telemetry::Trip;
 use super::worker::Port;
 use super::world::World;
 
@@ -37,6 +40,30 @@ fn rejected(retry_after: Duration) -> FailureKind {
     FailureKind::Rejected { status: 429, retry_after: Some(retry_after) }
 }
 
+/// Why the router refuses, as it counts it.
+const fn at_the_door(reason: OverloadReason) -> labels::RejectReason {
+    match reason {
+        OverloadReason::QueueRequestsFull | OverloadReason::Cooling => {
+            labels::RejectReason::QueueRequestsFull
+        }
+        OverloadReason::QueueTokensFull => labels::RejectReason::QueueTokensFull,
+        OverloadReason::DrainTime => labels::RejectReason::DrainTime,
+    }
+}
+
+/// Why a worker refused, as the router counts it.
+const fn told(reason: RejectReason) -> labels::RejectReason {
+    match reason {
+        RejectReason::QueueRequestsFull => labels::RejectReason::QueueRequestsFull,
+        RejectReason::QueueTokensFull => labels::RejectReason::QueueTokensFull,
+        RejectReason::DrainTime => labels::RejectReason::DrainTime,
+        RejectReason::Draining => labels::RejectReason::Draining,
+        RejectReason::Unhealthy => labels::RejectReason::Unhealthy,
+        RejectReason::PriorityEvicted => labels::RejectReason::PriorityEvicted,
+        RejectReason::QueueTimeout => labels::RejectReason::QueueTimeout,
+    }
+}
+
 impl World {
     /// A client sends its request to the router.
     pub(crate) fn arrive(&mut self, client: usize) {
@@ -51,14 +78,26 @@ impl World {
         let request = Request { model: "fake", prompt: &one.text, namespace: "", repeatable: true };
         match self.router.route(&request, &mut one.attempt, now) {
             Ok(route) => self.send(client, route),
-            Err(Refusal::Overloaded { retry_after, .. }) => {
+            Err(Refusal::Overloaded { reason, retry_after, .. }) => {
                 self.tally.refused_by_router += 1;
-                self.refuse(client, retry_after);
+                self.refuse(client, at_the_door(reason), retry_after);
             }
             Err(Refusal::NoWorker { .. } | Refusal::UnknownModel { .. }) => {
                 self.finish(client, End::NoWorker);
             }
         }
+    }
+
+    /// A decode worker refuses, by its own bounds or by those of the prefill worker.
+    fn refused_by(&mut self, client: usize, decode: usize, refusal: &Rejected) {
+        let priority = self.clients[client].priority;
+        if let Some(recorder) =
+            self.decodes[decode].as_ref().and_then(|worker| worker.recorder.as_ref())
+        {
+            recorder.rejected(refusal, priority);
+        }
+        self.clients[client].reason = refusal.reason;
+        self.fail(client, failure(rejected(refusal.retry_after)));
     }
 
     /// The router passes a request on.
@@ -74,9 +113,7 @@ impl World {
         let one = &self.clients[client];
         let permit = match worker.admission.try_admit(one.priority, now) {
             Ok(permit) => permit,
-            Err(refusal) => {
-                return self.fail(client, failure(rejected(refusal.retry_after)));
-            }
+            Err(refusal) => return self.refused_by(client, decode, &refusal),
         };
         let tokens = one.prompt.len() as u64;
         let cached = worker.handle.cached_prefix(&Namespace::SHARED, &one.prompt);
@@ -86,7 +123,7 @@ impl World {
         let charged = if local { cached as u64 } else { tokens };
         let permit = match permit.charge_cached(tokens, charged, now) {
             Ok(permit) => permit,
-            Err(refusal) => return self.fail(client, failure(rejected(refusal.retry_after))),
+            Err(refusal) => return self.refused_by(client, decode, &refusal),
         };
         let submission = Submission {
             id,
@@ -138,6 +175,10 @@ impl World {
             worker.live.fetch_sub(1, Ordering::Relaxed);
             return self.fail(client, failure(rejected(Duration::from_secs(1))));
         }
+        if let Some(recorder) = &worker.recorder {
+            let one = &self.clients[client];
+            recorder.admitted(one.prompt.len(), one.priority);
+        }
         self.clients[client].stage = Stage::Served { decode, id };
         self.wake(Which::Decode(decode));
     }
@@ -159,8 +200,18 @@ impl World {
                 }
                 Err(NotOffered::Rejected(refusal)) => {
                     self.tally.refused_by_prefill += 1;
+                    let priority = self.clients[client].priority;
                     drop(submission);
-                    self.fail(client, by_prefill(rejected(refusal.retry_after)));
+                    let transfer::Rejected { reason, retry_after, value, limit } = refusal;
+                    let reason = RejectReason::ALL[usize::from(reason)];
+                    let refusal = Rejected { reason, retry_after, value, limit };
+                    if let Some(worker) = &self.decodes[decode]
+                        && let Some(recorder) = &worker.recorder
+                    {
+                        recorder.rejected(&refusal, priority);
+                    }
+                    self.clients[client].reason = reason;
+                    self.fail(client, by_prefill(rejected(retry_after)));
                 }
                 Err(NotOffered::Invalid { .. }) => unreachable!("prompts are well formed"),
                 Err(NotOffered::Failed(_)) => {
@@ -182,6 +233,13 @@ impl World {
                 Said::Token(token) if mine => {
                     let one = &mut self.clients[client];
                     one.got.push(token);
+                    if let Some(watch) = &self.watch {
+                        match one.first_token {
+                            None => watch.router.first(at.since(one.came)),
+                            Some(_) => watch.router.gap(at.since(one.last_token)),
+                        }
+                    }
+                    one.last_token = at;
                     if one.got.len() == 1 {
                         one.first_token = Some(at);
                         let route = one.route.as_mut().expect("it is open");
@@ -237,7 +295,10 @@ impl World {
                 self.tally.retries += 1;
                 self.send(client, *route);
             }
-            Verdict::Pass { retry_after: Some(retry_after) } => self.refuse(client, retry_after),
+            Verdict::Pass { retry_after: Some(retry_after) } => {
+                let reason = self.clients[client].reason;
+                self.refuse(client, told(reason), retry_after);
+            }
             Verdict::Pass { retry_after: None } if failure.answer_begun => {
                 self.finish(client, End::Cut);
             }
@@ -245,8 +306,11 @@ impl World {
         }
     }
 
-    fn refuse(&mut self, client: usize, retry_after: Duration) {
+    fn refuse(&mut self, client: usize, reason: labels::RejectReason, retry_after: Duration) {
         let now = self.now;
+        if let Some(watch) = &self.watch {
+            watch.router.refused(reason, retry_after);
+        }
         let one = &mut self.clients[client];
         one.refusals.push((now, now.since(one.came)));
         one.route = None;
@@ -283,6 +347,14 @@ impl World {
     pub(crate) fn finish(&mut self, client: usize, end: End) {
         let one = &mut self.clients[client];
         assert!(!one.is_over(), "client {client} ended twice");
+        if let Some(watch) = &self.watch {
+            let trip = Trip {
+                first: one.first_token.map(|first| first.since(one.came)),
+                duration: self.now.max(one.last_token).since(one.came),
+                tokens: one.got.len() as u64,
+            };
+            watch.router.ended(&end, &trip);
+        }
         one.route = None;
         one.stage = Stage::Over(end);
         self.open -= 1;

@@ -14,22 +14,31 @@ use super::check;
 use super::client::{Client, End};
 use super::event::Which;
 use super::rig::Dice;
+use super::telemetry::Watch;
 use super::wire::Weather;
 use super::worker::{Plan, Plant};
 use super::world::{Setting, World};
 
 /// The objective for the time to first token, which the default bounds follow.
-const OBJECTIVE: Duration = Duration::from_secs(30);
+pub(crate) const OBJECTIVE: Duration = Duration::from_secs(30);
+/// No bounds: run A.
+pub(crate) const UNBOUNDED: Bounds =
+    Bounds { max_queued_requests: 0, max_queued_tokens: Some(0), ttft_objective: Duration::ZERO };
+/// What a server has when nobody says otherwise: run B.
+pub(crate) const DEFAULTS: Bounds =
+    Bounds { max_queued_requests: 32, max_queued_tokens: None, ttft_objective: OBJECTIVE };
 /// How long a client waits for its first token.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long clients come.
 const STORY: Duration = Duration::from_secs(300);
+/// How long is looked at what comes after it.
+const AFTERWARDS: Duration = Duration::from_secs(840);
 /// Prompt tokens of all requests: 15,000 on average.
 const PROMPT: (usize, usize) = (5_000, 25_000);
 
 /// What one run shows.
 #[derive(Debug)]
-struct Shown {
+pub(crate) struct Shown {
     answered: usize,
     gave_up: usize,
     refusals: u64,
@@ -38,7 +47,7 @@ struct Shown {
     drain_max: Duration,
     waiting_tokens_max: u64,
     ttft_p99: Duration,
-    first_gave_up: Option<Duration>,
+    pub(crate) first_gave_up: Option<Duration>,
     drain_over_objective: Option<Duration>,
     slowest_refusal: Duration,
     most_refusals_of_one: usize,
@@ -62,7 +71,7 @@ impl std::fmt::Display for Shown {
     }
 }
 
-fn worker(bounds: Bounds, prefill: bool) -> Plan {
+pub(crate) fn worker(bounds: Bounds, prefill: bool) -> Plan {
     let model = FakeOptions {
         max_context: 32_768,
         timing: FakeTiming {
@@ -91,6 +100,17 @@ fn worker(bounds: Bounds, prefill: bool) -> Plan {
 
 /// `clients` that ask, wait, and ask again, as long as the story lasts.
 fn replay(bounds: Bounds, clients: usize) -> Result<(World, Shown), String> {
+    replayed(bounds, clients, Duration::ZERO, None)
+}
+
+/// The same, with one client alone for as long as it is `calm`. Where somebody scrapes it, he goes
+/// on looking for a while when the crowd is gone, and that one client goes on asking.
+pub(crate) fn replayed(
+    bounds: Bounds,
+    clients: usize,
+    calm: Duration,
+    watch: Option<Watch>,
+) -> Result<(World, Shown), String> {
     let weather = Weather { delay: (50, 500), bandwidth: 1 << 30, twice: 0, late: 0, broken: 0 };
     let setting = Setting {
         prefills: vec![worker(bounds, true)],
@@ -99,11 +119,16 @@ fn replay(bounds: Bounds, clients: usize) -> Result<(World, Shown), String> {
         weather,
         local_tokens: 16,
     };
-    let mut world = World::new(setting, 7)?;
+    let ends = calm + STORY;
+    let goes_on = if watch.is_some() { AFTERWARDS } else { Duration::ZERO };
+    let mut world = World::watched(setting, 7, watch)?;
+    world.lasts = Time::ZERO + ends + goes_on;
     let mut dice = Dice::new(clients as u64);
-    let mut seen = Seen::default();
+    let stays = if goes_on.is_zero() { ends } else { ends + goes_on - PATIENCE };
+    let mut seen = Seen { ends, stays, ..Seen::default() };
     for person in 0..clients {
-        let at = Time::ZERO + Duration::from_secs(1) + dice.micros(0, 2_000_000);
+        let calm = if person == 0 { Duration::ZERO } else { calm };
+        let at = Time::ZERO + calm + Duration::from_secs(1) + dice.micros(0, 2_000_000);
         let request = request(&mut dice);
         let client = world.add(request, at);
         seen.current.push((client, person));
@@ -114,7 +139,7 @@ fn replay(bounds: Bounds, clients: usize) -> Result<(World, Shown), String> {
         }
         seen.look(&mut world, &mut dice);
     }
-    let until = world.now + Duration::from_secs(10);
+    let until = world.lasts.max(world.now + Duration::from_secs(10));
     while world.now < until && world.step()? {}
     check::at_rest(&world)?;
     check::balances(&world)?;
@@ -134,6 +159,10 @@ fn request(dice: &mut Dice) -> Client {
 
 #[derive(Debug, Default)]
 struct Seen {
+    /// When nobody asks any more.
+    ends: Duration,
+    /// When the first client does not any more.
+    stays: Duration,
     /// The open request of each person.
     current: Vec<(usize, usize)>,
     looked: Time,
@@ -154,7 +183,7 @@ impl Seen {
             if world.clients[place.0].end() == Some(&End::Left) {
                 self.gave_up.get_or_insert(since);
             }
-            if since < STORY {
+            if since < if place.1 == 0 { self.stays } else { self.ends } {
                 let at = world.now + dice.micros(100_000, 1_000_000);
                 let next = request(dice);
                 place.0 = world.add(next, at);
@@ -208,12 +237,7 @@ impl Seen {
 
 #[test]
 fn without_bounds_it_piles_up_and_cascades() {
-    let bounds = Bounds {
-        max_queued_requests: 0,
-        max_queued_tokens: Some(0),
-        ttft_objective: Duration::ZERO,
-    };
-    let (_, shown) = replay(bounds, 30).expect("everything else still holds");
+    let (_, shown) = replay(UNBOUNDED, 30).expect("everything else still holds");
     println!("{shown}");
     assert!(shown.drain_max > Duration::from_secs(60), "no pile-up: {shown:?}");
     assert!(shown.gave_up > 0 && shown.peer_aborts > 0, "nobody gave up: {shown:?}");
@@ -225,10 +249,8 @@ fn without_bounds_it_piles_up_and_cascades() {
 
 #[test]
 fn with_the_default_bounds_whoever_is_let_in_is_served_in_time() {
-    let bounds =
-        Bounds { max_queued_requests: 32, max_queued_tokens: None, ttft_objective: OBJECTIVE };
     for clients in [15, 40] {
-        let (_, shown) = replay(bounds, clients).expect("everything holds");
+        let (_, shown) = replay(DEFAULTS, clients).expect("everything holds");
         println!("{clients} clients\n{shown}");
         assert!(shown.ttft_p99 <= OBJECTIVE, "{shown:?}");
         assert_eq!(shown.gave_up, 0, "{shown:?}");

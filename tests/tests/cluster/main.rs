@@ -9,13 +9,17 @@
 //! `SIGHTLINE_CLUSTER_SEEDS=10000` runs so many seeds instead of 500, `SIGHTLINE_CLUSTER_SEED=n`
 //! seed `n` alone.
 
+mod alerts;
 mod check;
 mod client;
 mod event;
 mod front;
 mod incident;
+mod lives;
 mod load;
 mod rig;
+mod telemetry;
+mod week;
 mod wire;
 mod worker;
 mod world;

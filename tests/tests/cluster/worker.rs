@@ -21,6 +21,7 @@ use types::RequestId;
 
 use super::event::Which;
 use super::rig::{Dice, Nobody, Told, WorkerClock, lock};
+use super::telemetry::{Both, Recorder};
 
 /// Names of requests, unique over all workers.
 pub(crate) type Ids = Arc<AtomicU64>;
@@ -89,6 +90,10 @@ pub(crate) struct Worker {
     pub(crate) turns: bool,
     /// Something was woken since somebody last looked.
     pub(crate) woken: Arc<AtomicU64>,
+    /// It finishes what it has.
+    pub(crate) draining: bool,
+    /// What it says about itself, where somebody looks.
+    pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
 /// What a prefill worker does with an offer, as the server does.
@@ -99,6 +104,7 @@ struct Door {
     ids: Ids,
     accepted: Arc<AtomicU64>,
     live: Arc<AtomicU64>,
+    recorder: Option<Arc<Recorder>>,
 }
 
 /// The sink of a request without a client.
@@ -122,7 +128,11 @@ impl Offers for Door {
         sending: Box<dyn Sending>,
     ) -> Result<Accepted, Rejected> {
         let (now, tokens) = (self.clock.read(), offer.tokens.len() as u64);
+        let priority = offer.priority;
         let refused = |refusal: admission::Rejected| {
+            if let Some(recorder) = &self.recorder {
+                recorder.rejected(&refusal, priority);
+            }
             let admission::Rejected { reason, retry_after, value, limit } = refusal;
             let reason = admission::RejectReason::ALL.iter().position(|known| *known == reason);
             let reason = reason.and_then(|at| u8::try_from(at).ok()).expect("a listed reason");
@@ -159,6 +169,9 @@ impl Offers for Door {
             return Err(Rejected { reason: Rejected::ROOMS_FULL, retry_after, value: 0, limit: 0 });
         }
         self.accepted.fetch_add(1, Ordering::Relaxed);
+        if let Some(recorder) = &self.recorder {
+            recorder.admitted(usize::try_from(tokens).unwrap_or(usize::MAX), priority);
+        }
         Ok(Accepted { request, drain })
     }
 }
@@ -175,6 +188,7 @@ impl Random for Draws {
 
 impl Worker {
     /// Starts a life. `peers` are the names of those on the other side.
+    #[expect(clippy::too_many_arguments, reason = "what a process is given by its surroundings")]
     pub(crate) fn start(
         which: Which,
         life: u64,
@@ -183,6 +197,7 @@ impl Worker {
         ids: &Ids,
         clock: WorkerClock,
         seed: u64,
+        recorder: Option<Arc<Recorder>>,
     ) -> Result<Self, PrepareError> {
         let runner = FakeRunner::new(plan.model.clone());
         let prepared = prepare(plan.engine.clone(), Box::new(runner), None)?;
@@ -191,13 +206,17 @@ impl Worker {
         admission.set_step_tokens(plan.engine.max_batch_tokens as u64);
         let (stepper, handle) = prepared.into_stepper(
             Arc::clone(&admission),
-            Box::new(Nobody),
+            recorder.as_ref().map_or_else(|| Box::new(Nobody) as _, |one| one.observer()),
             Box::new(clock.clone()),
         );
         let (woken, accepted, live) =
             (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Arc::default());
         let ends = Ends::default();
-        let around = surroundings(&clock, &woken, &handle, &ends, plan.plant);
+        let observer: Arc<dyn TransferObserver> = match &recorder {
+            Some(recorder) => Arc::new(Both::new(ends.clone(), recorder)),
+            None => Arc::new(ends.clone()),
+        };
+        let around = surroundings(&clock, &woken, &handle, observer, plan.plant);
         let page_tokens = u32::try_from(plan.model.page_tokens).expect("small pages");
         let port = match which {
             Which::Prefill(_) => {
@@ -209,6 +228,7 @@ impl Worker {
                     ids: Arc::clone(ids),
                     accepted: Arc::clone(&accepted),
                     live: Arc::clone(&live),
+                    recorder: recorder.clone(),
                 };
                 Port::Prefill(PrefillPort::new(end, around, Arc::new(door)))
             }
@@ -234,12 +254,25 @@ impl Worker {
             live,
             turns: false,
             woken,
+            draining: false,
+            recorder,
         })
     }
 
     /// Whether something happened since this was last asked that its thread would wake up for.
     pub(crate) fn take_woken(&self) -> bool {
         self.woken.swap(0, Ordering::Relaxed) > 0
+    }
+
+    /// Nothing is left that a stop would wait for.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let links = match &self.port {
+            Port::Prefill(port) => port.snapshot(),
+            Port::Decode(port) => transfer::Backend::snapshot(&**port),
+        };
+        let open = links.peers.iter().any(|peer| peer.waiting + peer.wire > 0);
+        let queued = self.admission.snapshot(self.clock.read()).requests;
+        self.live() == 0 && queued == 0 && !open
     }
 
     pub(crate) fn live(&self) -> u64 {
@@ -268,7 +301,7 @@ impl Worker {
             role,
             model: "fake".to_owned(),
             fingerprint: "the same".to_owned(),
-            state: LoadState::Ready,
+            state: if self.draining { LoadState::Draining } else { LoadState::Ready },
             queued: LoadQueued {
                 requests: queue.requests as u64,
                 tokens: queue.pending_tokens,
@@ -294,7 +327,7 @@ fn surroundings(
     clock: &WorkerClock,
     woken: &Arc<AtomicU64>,
     handle: &Handle,
-    ends: &Ends,
+    observer: Arc<dyn TransferObserver>,
     plant: Plant,
 ) -> Surroundings {
     let (clock, wake) = (clock.clone(), Arc::clone(woken));
@@ -315,6 +348,6 @@ fn surroundings(
                 heard.news(request, news);
             }
         }),
-        observer: Arc::new(ends.clone()),
+        observer,
     }
 }

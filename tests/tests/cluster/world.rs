@@ -1,19 +1,19 @@
 //! One seed: a router, prefill and decode workers, links and clients, and what befalls them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::Submission;
-use router::{Answer, Core, FailureKind, Source, WorkerName, WorkerRole, WorkerSpec};
+use router::{Answer, Core, Source, WorkerName, WorkerRole, WorkerSpec};
 use transfer::PeerName;
 use types::{RequestId, Time};
 
-use super::client::{Client, End, Stage};
+use super::client::{Client, End};
 use super::event::{Agenda, Event, Which};
 use super::front::Answered;
-use super::rig::{Dice, WorkerClock, lock};
+use super::rig::{Dice, lock};
+use super::telemetry::Watch;
 use super::wire::{Weather, Wire};
 use super::worker::{Ids, Plan, Port, Worker};
 
@@ -80,11 +80,26 @@ pub(crate) struct World {
     pub(crate) local_tokens: usize,
     pub(crate) tally: Tally,
     /// When the next look at a worker's time limits is planned.
-    ticks: HashMap<Which, Time>,
+    pub(crate) ticks: HashMap<Which, Time>,
+    /// Who scrapes it, where somebody does.
+    pub(crate) watch: Option<Watch>,
+    /// Between two questions of the router for a worker's load.
+    pub(crate) poll: Duration,
+    /// Polls and scrapes go on until then, also while there are no clients.
+    pub(crate) lasts: Time,
 }
 
 impl World {
     pub(crate) fn new(setting: Setting, seed: u64) -> Result<Self, String> {
+        Self::watched(setting, seed, None)
+    }
+
+    /// The same, and everything that rules read is scraped.
+    pub(crate) fn watched(
+        setting: Setting,
+        seed: u64,
+        watch: Option<Watch>,
+    ) -> Result<Self, String> {
         let Setting { prefills, decodes, router, weather, local_tokens } = setting;
         let (p, d) = (prefills.len(), decodes.len());
         let all = (0..p).map(Which::Prefill).chain((0..d).map(Which::Decode));
@@ -111,6 +126,9 @@ impl World {
             local_tokens,
             tally: Tally::default(),
             ticks: HashMap::new(),
+            watch,
+            poll: POLL,
+            lasts: Time::ZERO,
         };
         let workers = world.all();
         for which in &workers {
@@ -124,6 +142,9 @@ impl World {
         for which in workers {
             world.agenda.plan(Time::ZERO, Event::Poll(which));
         }
+        if world.watch.is_some() {
+            world.agenda.plan(Time::ZERO, Event::Scrape);
+        }
         Ok(world)
     }
 
@@ -132,7 +153,7 @@ impl World {
         prefills.chain((0..self.decodes.len()).map(Which::Decode)).collect()
     }
 
-    fn spec(&self, which: Which) -> WorkerSpec {
+    pub(crate) fn spec(&self, which: Which) -> WorkerSpec {
         let name = self.names[&which].to_string();
         let role = match which {
             Which::Prefill(_) => WorkerRole::Prefill,
@@ -149,7 +170,7 @@ impl World {
         }
     }
 
-    fn worker_mut(&mut self, which: Which) -> Option<&mut Worker> {
+    pub(crate) fn worker_mut(&mut self, which: Which) -> Option<&mut Worker> {
         match which {
             Which::Prefill(index) => self.prefills[index].as_mut(),
             Which::Decode(index) => self.decodes[index].as_mut(),
@@ -197,6 +218,11 @@ impl World {
                     self.start(which)?;
                 }
             }
+            Event::Stop(which) => self.stop(which),
+            Event::Stopping(which, life) => self.stopping(which, life),
+            Event::Load(which) => self.load(which)?,
+            Event::Reroute => self.reroute()?,
+            Event::Scrape => self.scrape()?,
             Event::Cut { wire, silent } => {
                 self.tally.cuts += 1;
                 self.cut(wire, silent);
@@ -334,103 +360,24 @@ impl World {
             let at = self.now + self.dice.micros(100, 2000);
             self.agenda.plan(at, Event::Polled(Box::new(poll), report));
         }
-        if self.open > 0 {
+        if self.goes_on() {
             let jitter = self.dice.micros(0, 50_000);
-            self.agenda.plan(self.now + POLL + jitter, Event::Poll(which));
+            self.agenda.plan(self.now + self.poll + jitter, Event::Poll(which));
         }
     }
 
-    fn polled(&mut self, poll: &router::Poll, report: Option<Box<protocol::internal::LoadReport>>) {
+    /// There are clients, or some are to come.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.open > 0 || self.now < self.lasts
+    }
+
+    pub(crate) fn polled(
+        &mut self,
+        poll: &router::Poll,
+        report: Option<Box<protocol::internal::LoadReport>>,
+    ) {
         let answer = report.map(Answer::Load).ok_or_else(|| "connection refused".to_owned());
         self.router.poll_ended(poll, answer, self.now);
-    }
-
-    pub(crate) fn start(&mut self, which: Which) -> Result<(), String> {
-        let life = self.lives.entry(which).or_default();
-        *life += 1;
-        let life = *life;
-        let peers: Vec<PeerName> = self
-            .names
-            .iter()
-            .filter(|(other, _)| {
-                matches!(which, Which::Prefill(_)) != matches!(other, Which::Prefill(_))
-            })
-            .map(|(_, name)| name.clone())
-            .collect();
-        let clock = WorkerClock::default();
-        clock.reach(self.now);
-        let seed = self.dice.next();
-        let plan = &self.plans[&which];
-        let worker = Worker::start(which, life, plan, &peers, &self.ids, clock, seed)
-            .map_err(|error| error.to_string())?;
-        match which {
-            Which::Prefill(index) => self.prefills[index] = Some(worker),
-            Which::Decode(index) => self.decodes[index] = Some(worker),
-        }
-        self.ticks.remove(&which);
-        Ok(())
-    }
-
-    /// A process dies: its clients' connections break, its peers' too.
-    fn kill(&mut self, which: Which) {
-        if self.worker(which).is_none() {
-            return;
-        }
-        self.tally.kills += 1;
-        self.note_ends(which);
-        if let Which::Decode(decode) = which {
-            self.take_told(decode);
-        }
-        let died = match which {
-            Which::Prefill(index) => self.prefills[index].take(),
-            Which::Decode(index) => self.decodes[index].take(),
-        };
-        let died = died.expect("it was alive");
-        self.tally.accepted_before += died.accepted.load(Ordering::Relaxed);
-        drop(died);
-        for wire in 0..self.wires.len() {
-            let (epoch, state) = (self.wires[wire].epoch, &mut self.wires[wire]);
-            let other = match which {
-                Which::Prefill(own) if state.prefill == own => super::event::To::Decode,
-                Which::Decode(own) if state.decode == own => super::event::To::Prefill,
-                Which::Prefill(_) | Which::Decode(_) => continue,
-            };
-            match which {
-                Which::Prefill(_) => state.at_prefill = None,
-                Which::Decode(_) => state.at_decode = None,
-            }
-            state.silent = true;
-            let event = if state.is_down() {
-                Event::Connect(wire)
-            } else {
-                Event::Lost { wire, epoch, to: other }
-            };
-            let at = self.now + self.dice.micros(0, 20_000);
-            self.agenda.plan(at, event);
-        }
-        if let Which::Decode(decode) = which {
-            self.break_clients_of(decode);
-        }
-        let back = self.now + self.dice.micros(100_000, 20_000_000);
-        self.agenda.plan(back, Event::Start(which));
-    }
-
-    fn break_clients_of(&mut self, decode: usize) {
-        for client in 0..self.clients.len() {
-            let (mine, id) = match self.clients[client].stage {
-                Stage::Asked { decode: own, id } | Stage::Served { decode: own, id } => {
-                    (own == decode, id)
-                }
-                Stage::Away | Stage::Over(_) => continue,
-            };
-            if mine {
-                self.held.remove(&id);
-                let answer_begun = !self.clients[client].got.is_empty();
-                let kind = FailureKind::Broken;
-                let failure = router::Failure { kind, by_prefill: false, answer_begun };
-                self.fail(client, failure);
-            }
-        }
     }
 
     /// How many clients ended so.

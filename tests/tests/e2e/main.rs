@@ -6,6 +6,7 @@ mod incident;
 mod invariants;
 mod lifecycle;
 mod node;
+mod refusal;
 mod tier;
 
 use anyhow::Result;

@@ -63,6 +63,8 @@ const PAGED: &[Paged] = &[
     ("one dead prefill of two", "74m", 3, &[("TargetDown", "p0")]),
     ("the incident, whole", "51m15s", 1, &[("PrefillQueueDrainCritical", "p0")]),
     ("the incident, whole", "70m", 5, &[("PrefillQueueDrainCritical", "p0")]),
+    ("the incident is over", "63m", 2, &[("PrefillQueueDrainCritical", "p0")]),
+    ("the dead prefill of one is back", "63m", 3, &[("TargetDown", "p0")]),
     ("link cut between live peers", "74m", 4, &[("PeerDown", "d0")]),
     ("decode hangs", "74m", 3, &[("SchedulerStalled", "d0")]),
     ("p0 down and p2 stalled", "74m", 2, &[("TargetDown", "p0"), ("SchedulerStalled", "p2")]),

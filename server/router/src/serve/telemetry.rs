@@ -1,7 +1,8 @@
 //! What the router records: requests as clients see them by model, workers by their names.
 //!
 //! Handles are resolved once for each model and each worker. Gauges of workers come from one look
-//! at the core right before a page is rendered.
+//! at the core right before a page is rendered. What requests of a model come to is recorded by
+//! values alone, so that clusters in virtual time are recorded by the same code.
 
 mod models;
 mod workers;
@@ -15,7 +16,7 @@ use types::{Clock, Time};
 
 use crate::worker::Source;
 use crate::{Held, HoldConfig, PolicyKind};
-pub(crate) use models::{Finished, Model, Models, OTHER};
+pub use models::{Finished, Model, Models, OTHER};
 pub(crate) use workers::{Seen, Workers, label};
 
 /// Status that is counted when the client left before the end.
@@ -148,7 +149,7 @@ impl Telemetry {
             held_limit: registry.gauge(ours::ROUTER_HELD_REQUESTS_LIMIT, ()),
             registry: registry.clone(),
             http: Arc::new(Http::new(registry, false)),
-            models: Models::new(registry, settings),
+            models: Models::new(registry, settings.core.policy, settings.objectives),
             workers: Workers::new(registry),
         };
         telemetry.configure(settings.core.policy, settings.core.hold);

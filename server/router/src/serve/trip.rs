@@ -221,7 +221,7 @@ impl Follower for Trip {
             if let Some(model) = &self.model {
                 match self.first {
                     None => model.first(now.since(self.arrived), streamed),
-                    Some(_) if streamed => model.gap.record_duration(now.since(self.last)),
+                    Some(_) if streamed => model.gap(now.since(self.last)),
                     Some(_) => {}
                 }
             }

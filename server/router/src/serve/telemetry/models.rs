@@ -15,16 +15,16 @@ use metric_catalog::{router as ours, server as catalog};
 
 use super::{Http, all};
 use crate::policy::{Branch, PolicyKind};
-use crate::serve::settings::{Objectives, Settings};
+use crate::serve::settings::Objectives;
 
 /// Models with series of their own; requests for others share one.
 const MODELS_MAX: usize = 32;
 /// The name of what is shared, which is also that of requests without a known model.
-pub(crate) const OTHER: &str = "other";
+pub const OTHER: &str = "other";
 
 /// The handles of all models.
 #[derive(Debug)]
-pub(crate) struct Models {
+pub struct Models {
     registry: Registry,
     /// The index of the policy in force.
     policy: Arc<AtomicUsize>,
@@ -35,9 +35,9 @@ pub(crate) struct Models {
 
 impl Models {
     /// No model is known yet.
-    pub(super) fn new(registry: &Registry, settings: &Settings) -> Self {
-        let policy = Arc::new(AtomicUsize::new(policy(settings.core.policy).index()));
-        let objectives = settings.objectives;
+    #[must_use]
+    pub fn new(registry: &Registry, policy: PolicyKind, objectives: Objectives) -> Self {
+        let policy = Arc::new(AtomicUsize::new(self::policy(policy).index()));
         let other = Arc::new(Model::new(&registry.model(OTHER), &policy, objectives));
         let (registry, known) = (registry.clone(), RwLock::default());
         Self { registry, policy, objectives, known, other }
@@ -49,13 +49,13 @@ impl Models {
     }
 
     /// The handles of a model that `served` workers serve, or of all others.
-    pub(crate) fn of(&self, name: &str) -> Arc<Model> {
+    pub fn of(&self, name: &str) -> Arc<Model> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.get(name).unwrap_or(&self.other))
     }
 
     /// These models are served: they have series from now on.
-    pub(crate) fn serve(&self, names: &[Arc<str>]) {
+    pub fn serve(&self, names: &[Arc<str>]) {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let fresh: Vec<_> = names.iter().filter(|name| !known.contains_key(*name)).collect();
         drop(known);
@@ -73,7 +73,7 @@ impl Models {
     }
 
     /// All that have series.
-    pub(crate) fn each(&self, mut visit: impl FnMut(&str, &Model)) {
+    pub fn each(&self, mut visit: impl FnMut(&str, &Model)) {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.iter().for_each(|(name, model)| visit(name, model));
         visit(OTHER, &self.other);
@@ -114,7 +114,7 @@ const fn retry(reason: crate::request::RetryReason) -> RetryReason {
 
 /// The handles of one model.
 #[derive(Debug)]
-pub(crate) struct Model {
+pub struct Model {
     pub(crate) http: Arc<Http>,
     objectives: Objectives,
     admitted: CounterHandle,
@@ -124,7 +124,7 @@ pub(crate) struct Model {
     aborted: Vec<Option<CounterHandle>>,
     slo: Vec<[CounterHandle; 2]>,
     ttft: Vec<HistogramHandle>,
-    pub(crate) gap: HistogramHandle,
+    gap: HistogramHandle,
     per_token: HistogramHandle,
     duration: Vec<HistogramHandle>,
     generated: HistogramHandle,
@@ -194,12 +194,12 @@ impl Model {
     }
 
     /// A request is sent again.
-    pub(crate) fn again(&self, reason: crate::request::RetryReason) {
+    pub fn again(&self, reason: crate::request::RetryReason) {
         self.retries[retry(reason).index()].increment();
     }
 
     /// What the router did with a request.
-    pub(crate) fn routed(&self, outcome: RouterOutcome) {
+    pub fn routed(&self, outcome: RouterOutcome) {
         let policy = self.policy.load(Ordering::Relaxed);
         self.routed[policy * RouterOutcome::ALL.len() + outcome.index()].increment();
     }
@@ -214,7 +214,7 @@ impl Model {
 
     /// A request was refused before a head was sent. Its client's fault where it is invalid;
     /// otherwise no first token comes in time.
-    pub(crate) fn rejected(&self, reason: RejectReason, retry_after: Option<Duration>) {
+    pub fn rejected(&self, reason: RejectReason, retry_after: Option<Duration>) {
         self.rejected[reason.index()].increment();
         if reason != RejectReason::Invalid {
             self.judge(Slo::Ttft, false);
@@ -225,18 +225,23 @@ impl Model {
     }
 
     /// A worker has taken a request.
-    pub(crate) fn admitted(&self) {
+    pub fn admitted(&self) {
         self.admitted.increment();
     }
 
+    /// A part of a stream went out so long after the one before.
+    pub fn gap(&self, time: Duration) {
+        self.gap.record_duration(time);
+    }
+
     /// The first part of an answer went out after `time`.
-    pub(crate) fn first(&self, time: Duration, streaming: bool) {
+    pub fn first(&self, time: Duration, streaming: bool) {
         let streaming = if streaming { Streaming::True } else { Streaming::False };
         self.ttft[streaming.index()].record_duration(time);
     }
 
     /// A request ended.
-    pub(crate) fn finished(&self, end: &Finished) {
+    pub fn finished(&self, end: &Finished) {
         self.finished[end.outcome.index()].increment();
         self.duration[end.outcome.index()].record_duration(end.duration);
         self.generated.record_count(end.tokens);
@@ -277,12 +282,12 @@ impl Model {
     }
 
     /// Workers that the configuration declares for it.
-    pub(crate) fn declare(&self, role: labels::WorkerRole, workers: usize) {
+    pub fn declare(&self, role: labels::WorkerRole, workers: usize) {
         self.declared[role.index()].set_count(workers as u64);
     }
 
     /// Whether it can be answered, or is being drained.
-    pub(crate) fn state(&self, now: EngineState) {
+    pub fn state(&self, now: EngineState) {
         for state in EngineState::ALL {
             self.state[state.index()].set(f64::from(u8::from(*state == now)));
         }
@@ -291,15 +296,17 @@ impl Model {
 
 /// How a request that was taken ended.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Finished {
-    pub(crate) outcome: Outcome,
-    pub(crate) abort: Option<(AbortStage, AbortInitiator, AbortReason)>,
+pub struct Finished {
+    /// How.
+    pub outcome: Outcome,
+    /// Who gave it up where and why, where somebody did.
+    pub abort: Option<(AbortStage, AbortInitiator, AbortReason)>,
     /// From accept to the first part with something of the answer in it.
-    pub(crate) first: Option<Duration>,
+    pub first: Option<Duration>,
     /// From accept to the end.
-    pub(crate) duration: Duration,
+    pub duration: Duration,
     /// Mean gap between tokens, where there were several.
-    pub(crate) mean_gap: Option<Duration>,
+    pub mean_gap: Option<Duration>,
     /// Tokens that the worker counted, or parts where it did not.
-    pub(crate) tokens: u64,
+    pub tokens: u64,
 }

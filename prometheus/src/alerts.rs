@@ -113,9 +113,9 @@ pub struct Alert {
     pub threshold: Option<f64>,
 }
 
-/// What a cause mutes looks back over up to five minutes (the short window of the burn, and the
-/// time that a late answer takes to end): it outlives its cause. As long as that, and a little more,
-/// the cause goes on firing, so that one fault makes one page and not a second one for its wake.
+/// What a cause mutes looks back over up to five minutes (the short window of the burn), and late
+/// answers take time to end: it outlives its cause. For as long as that the cause goes on firing,
+/// so that one fault makes one page and not a second one for its wake.
 const CAUSE_LINGERS_SECONDS: u32 = 420;
 
 impl Alert {

@@ -98,8 +98,8 @@ fn peer_down() -> Alert {
     let peer_starts = starting().copied("instance", "peer", "");
     Alert {
         name: "PeerDown",
-        // A peer that does not answer its scrapes either is down itself, and one that starts says so;
-        // this is about the link.
+        // A peer that does not answer its scrapes either is down itself, and one that starts says
+        // so; this is about the link.
         expr: unreachable
             .equals(0.0)
             .unless_on(&["cluster", "peer"], known)

@@ -81,8 +81,9 @@ impl World {
         }
     }
 
-    /// Another router, which knows no more than the list of workers. Of two routers one serves while
-    /// the other stops, so its requests come to an end first, and no client meets a closed door.
+    /// Another router, which knows no more than the list of workers. Of two routers one serves
+    /// while the other stops, so its requests come to an end first, and no client meets a closed
+    /// door.
     pub(crate) fn reroute(&mut self) -> Result<(), String> {
         if self.clients.iter().any(|client| client.route.is_some()) {
             self.agenda.plan(self.now + LOOK, Event::Reroute);

@@ -46,8 +46,7 @@ pub struct IncidentArgs {
     /// Clients give up when there is no first token within this.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub patience: Span,
-    /// How long clients go on asking; then those that wait are still answered. After two minutes
-    /// run B has alerts as well: refused requests count as late, and half of the objective waits.
+    /// How long clients go on asking; then those that wait are still answered.
     #[arg(long, value_name = "TIME", default_value = "100s")]
     pub duration: Span,
     /// Run A has no limits, run B the default ones.

@@ -208,8 +208,7 @@ impl Report {
         };
         let (ttft, refusal) = (self.ttft.quantile(0.99), self.refusal.max());
         let lost = self.gave_up + self.failed + self.unfinished;
-        // Refusals count as late: after two minutes of them the burn of the budget is told, over an
-        // hour of which no more than this run is on record.
+        // What comes after the clients have gone is that they have gone.
         let asking = |(_, at): &(&str, f64)| at - self.crowd <= self.pressure;
         let others = self.alerts.names().into_iter().filter(asking).map(|(name, _)| name);
         let others: Vec<&str> = others.filter(|name| !ALLOWED.contains(name)).collect();

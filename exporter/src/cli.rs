@@ -128,8 +128,9 @@ pub struct Cli {
     pub expect_gpus: Option<u32>,
     /// Do not load NVIDIA's library.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    #[arg(value_parser = BoolishValueParser::new(), default_value_t = false, hide_default_value = true)]
-    #[arg(hide_possible_values = true, value_name = "BOOL", help_heading = "GPUs")]
+    #[arg(value_parser = BoolishValueParser::new(), default_value_t = false)]
+    #[arg(hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    #[arg(help_heading = "GPUs")]
     pub no_nvml: bool,
     /// The library, where it is not under its usual name. May be repeated; the first that loads is
     /// used.
@@ -156,8 +157,9 @@ pub struct Cli {
     pub xid_window: Duration,
     /// Do not read the kernel's log for Xids.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    #[arg(value_parser = BoolishValueParser::new(), default_value_t = false, hide_default_value = true)]
-    #[arg(hide_possible_values = true, value_name = "BOOL", help_heading = "GPUs")]
+    #[arg(value_parser = BoolishValueParser::new(), default_value_t = false)]
+    #[arg(hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    #[arg(help_heading = "GPUs")]
     pub no_kmsg: bool,
     /// RDMA port that KV transfer needs, as mlx5_0:1. May be repeated.
     #[arg(long = "rdma.require", value_name = "DEVICE:PORT", help_heading = "GPUs")]
@@ -203,8 +205,9 @@ pub struct Cli {
     pub compat_dcgm: bool,
     /// Do not confine the process with Landlock.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    #[arg(value_parser = BoolishValueParser::new(), default_value_t = false, hide_default_value = true)]
-    #[arg(hide_possible_values = true, value_name = "BOOL", help_heading = "Output")]
+    #[arg(value_parser = BoolishValueParser::new(), default_value_t = false)]
+    #[arg(hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    #[arg(help_heading = "Output")]
     pub no_sandbox: bool,
     /// Form of the log on standard error.
     #[arg(long, value_enum, value_name = "FORM", default_value_t = LogFormat::Text)]

@@ -2,8 +2,8 @@
 //! configuration needs them, written nowhere but in `/dev`, and no new port is opened.
 //!
 //! It is a second wall behind the user the process runs as, for the case that a library or a parser
-//! is broken. Kernels without Landlock, or with an older one, give less or nothing; that is no error
-//! and is exported.
+//! is broken. Kernels without Landlock, or with an older one, give less or nothing; that is no
+//! error and is exported.
 
 use std::path::{Path, PathBuf};
 

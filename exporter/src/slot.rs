@@ -264,8 +264,8 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Facts that carry their own times and are worth having whatever became of the collection: they
-    /// replace the earlier ones. Whether the collection worked, [`Slot::finish`] says.
+    /// Facts that carry their own times and are worth having whatever became of the collection:
+    /// they replace the earlier ones. Whether the collection worked, [`Slot::finish`] says.
     pub fn amend(&self, facts: T) {
         self.state().facts = Some(Arc::new(facts));
     }

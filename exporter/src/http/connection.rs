@@ -26,7 +26,7 @@ const HEAD_BYTES: usize = 16 << 10;
 
 /// What a connection is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// A request, or a part of its head, may come.
     Reading,
     /// One came; the answer is being found.
@@ -63,12 +63,6 @@ impl Link {
         self.phase() == Phase::Reading
     }
 
-    /// As if a request had come.
-    #[cfg(test)]
-    pub(super) fn ask_for_test(&self) {
-        self.enter(Phase::Asked, None);
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,7 +71,7 @@ impl Link {
         self.state().phase
     }
 
-    fn enter(&self, phase: Phase, permit: Option<OwnedSemaphorePermit>) {
+    pub(super) fn enter(&self, phase: Phase, permit: Option<OwnedSemaphorePermit>) {
         *self.state() = State { phase, _permit: permit };
     }
 }

@@ -147,9 +147,9 @@ mod tests {
         let evicted: Vec<bool> = places.iter().map(|p| p.link.evicted.is_cancelled()).collect();
         assert_eq!(evicted, [true, false, false]);
         for place in &places[1..] {
-            place.link.ask_for_test();
+            place.link.enter(connection::Phase::Asked, None);
         }
-        fourth.link.ask_for_test();
+        fourth.link.enter(connection::Phase::Asked, None);
         assert!(open.enter(3).is_none(), "all of them wait for answers");
         drop(fourth);
         assert!(open.enter(3).is_some());

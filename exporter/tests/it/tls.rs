@@ -1,5 +1,5 @@
-//! The file of `--web.config.file`: TLS, certificates of clients, passwords, and changes of it while
-//! the program runs.
+//! The file of `--web.config.file`: TLS, certificates of clients, passwords, and changes of it
+//! while the program runs.
 
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -38,7 +38,8 @@ fn a_whole_file_is_read_as_prometheus_reads_it() {
         "tls_server_config:\n{}  client_ca_file: {ca}\n  client_auth_type: \
          RequireAndVerifyClientCert\n  min_version: TLS13\n  prefer_server_cipher_suites: true\n\
          http_server_config:\n  http2: true\n  headers:\n    X-Frame-Options: deny\n    \
-         Strict-Transport-Security: max-age=3600\nbasic_auth_users:\n  anna: {HASH}\n  \"1\": {HASH}\n",
+         Strict-Transport-Security: max-age=3600\nbasic_auth_users:\n  anna: \
+         {HASH}\n  \"1\": {HASH}\n",
         server()
     ))
     .expect("the file is good");

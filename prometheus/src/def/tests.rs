@@ -184,8 +184,8 @@ fn closed_labels_index_their_tables() {
 fn a_role_has_no_more_series_than_it_must() {
     for info in crate::all() {
         assert_eq!(info.roles.is_empty(), info.source == Source::Node, "{}", info.name);
-        let leaves =
-            info.labels.iter().filter(|label| label.name == "peer" || label.name == "worker");
+        let of_leaving = |name| ["peer", "worker", "generation"].contains(&name);
+        let leaves = info.labels.iter().filter(|label| of_leaving(label.name));
         assert_eq!(info.leaves(), leaves.count() > 0, "{}", info.name);
         assert!(!info.leaves() || info.kind != Kind::Histogram, "{}", info.name);
         for role in info.roles.iter().filter(|_| info.is_closed()) {
@@ -222,7 +222,9 @@ fn paths_fold_into_a_closed_set() {
     check("/admin/config", Route::AdminConfig);
     check("/admin/workers/127.0.0.1:8000/drain", Route::AdminWorker);
     check("/admin/workers//drain", Route::Other);
-    check("/admin/workers/x", Route::Other);
+    check("/admin/workers", Route::AdminWorkers);
+    check("/admin/workers/127.0.0.1:8000", Route::AdminListed);
+    check("/admin/workers/x/y", Route::Other);
     check("other", Route::Other);
     check("/", Route::Other);
 }

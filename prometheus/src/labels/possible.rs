@@ -18,7 +18,9 @@ impl Route {
             "/livez" | "/readyz" | "/startupz" => Self::Health,
             _ if below("/v1/models/", "") => Self::Model,
             _ if below("/admin/workers/", "/drain") => Self::AdminWorker,
-            _ if below("/admin/workers/", "") => Self::AdminListed,
+            _ if below("/admin/workers/", "") && path.matches('/').count() == 3 => {
+                Self::AdminListed
+            }
             _ => {
                 let fixed = |route: &Self| !route.as_str().contains('{') && route.as_str() == path;
                 Self::ALL.iter().copied().find(fixed).unwrap_or(Self::Other)

@@ -22,7 +22,7 @@ fn hold(bed: &mut Bed, prompt: &[u8]) -> Hold {
 fn waits(bed: &mut Bed, prompt: &[u8]) -> Place {
     match hold(bed, prompt) {
         Hold::Wait(place) => place,
-        other => panic!("{other:?}"),
+        other @ (Hold::Full | Hold::Pointless) => panic!("{other:?}"),
     }
 }
 

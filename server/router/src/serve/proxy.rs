@@ -176,29 +176,41 @@ impl Sent<'_> {
                 }
                 Verdict::Pass { retry_after } => retry_after,
             };
-            let no = match no {
-                Ok(answer) => Ok(whole(answer).await),
-                Err(error) => Err(error),
-            };
-            if is_away(failure.kind, no.as_ref().ok()) {
-                match gateway.hold(&trip, &mut attempt, &mut until, false).await {
-                    Some(Found::Route(next)) => {
-                        route = *next;
-                        continue;
-                    }
-                    Some(Found::Refused(refusal)) => return refuse(&mut trip, refusal),
-                    Some(Found::Draining) => return stopped(&mut trip, None),
-                    None => {}
-                }
-            }
-            return match no {
-                Ok(refusal) => pass_refusal(trip, failure.kind, refusal, retry_after),
-                Err(error) => {
-                    trip.refused(error.status, None, Some(RouterOutcome::UpstreamError), None);
-                    Failed::from(error).into_response()
-                }
+            let passed = (failure.kind, no, retry_after);
+            route = match self.in_vain(&mut trip, &mut attempt, &mut until, passed).await {
+                Ok(route) => route,
+                Err(response) => return response,
             };
         }
+    }
+
+    /// A worker was asked in vain and it is not sent again: waits where it is away, else says no.
+    async fn in_vain(
+        &self,
+        trip: &mut Trip,
+        attempt: &mut Attempt,
+        until: &mut Option<Time>,
+        (kind, no, retry_after): (FailureKind, Result<Answer, ApiError>, Option<Duration>),
+    ) -> Result<Route, Response> {
+        let no = match no {
+            Ok(answer) => Ok(whole(answer).await),
+            Err(error) => Err(error),
+        };
+        if is_away(kind, no.as_ref().ok()) {
+            match self.gateway.hold(trip, attempt, until, false).await {
+                Some(Found::Route(route)) => return Ok(*route),
+                Some(Found::Refused(refusal)) => return Err(refuse(trip, refusal)),
+                Some(Found::Draining) => return Err(stopped(trip, None)),
+                None => {}
+            }
+        }
+        Err(match no {
+            Ok(refusal) => pass_refusal(trip, kind, refusal, retry_after),
+            Err(error) => {
+                trip.refused(error.status, None, Some(RouterOutcome::UpstreamError), None);
+                Failed::from(error).into_response()
+            }
+        })
     }
 
     /// Nobody can be asked: waits where that may be over soon.
@@ -379,7 +391,7 @@ async fn whole(answer: Answer) -> Whole {
 
 /// Passes on an answer that says no; its reason is counted.
 fn pass_refusal(
-    mut trip: Trip,
+    trip: &mut Trip,
     kind: FailureKind,
     refusal: Whole,
     retry_after: Option<Duration>,

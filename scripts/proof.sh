@@ -27,4 +27,7 @@ export SIGHTLINE_TEST_PREBUILT=1
 for client in nvml openai-python openai-npm litellm langchain lm-eval aiperf; do
   step "client: $client" "tests/clients/$client/run.sh"
 done
+for client in openai-python litellm; do
+  step "client, prefill and decode apart: $client" "tests/clients/$client/run.sh" pd
+done
 steps_done "make proof"

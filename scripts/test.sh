@@ -29,4 +29,5 @@ step "pages over S3" cargo test --package kv-store --features s3 --locked
 step "generated files" target/debug/sightline-dashboards check
 step "compose file" compose
 step "openai client" tests/openai/run.sh
+step "openai client, prefill and decode apart" tests/openai/run.sh pd
 steps_done "make test"

@@ -3,7 +3,6 @@
 //! It knows the wire and the front door, not the engine's insides: a request leaves here as a
 //! [`crate::generate::Generation`].
 
-mod absent;
 mod admin;
 pub mod body;
 pub mod error;
@@ -312,7 +311,7 @@ fn admin(api: &Arc<Api>) -> Router<Arc<Api>> {
 }
 
 async fn not_found(uri: Uri) -> Failure {
-    absent::unknown(uri.path()).into()
+    ApiError::unknown_path(uri.path()).into()
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Failure {

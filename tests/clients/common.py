@@ -9,6 +9,8 @@ import urllib.error
 import urllib.request
 
 API = sys.argv[1]
+# Who generates: another process where a router is asked.
+WORKER = sys.argv[2] if len(sys.argv) > 2 else API
 PROMPT = "The harbour office keeps a ledger of"
 # The fixture's weights are random: without this it may stop after a token or two.
 KEEP_GOING = {"ignore_eos": True}
@@ -44,8 +46,8 @@ def post(path, body):
         return error.code, json.load(error)
 
 
-def get(path):
-    with urllib.request.urlopen(API + path, timeout=60) as answer:
+def get(path, at=API):
+    with urllib.request.urlopen(at + path, timeout=60) as answer:
         return answer.read().decode()
 
 
@@ -68,10 +70,10 @@ def chat(content, **fields):
     return answer
 
 
-def metric(name, **labels):
+def metric(name, at=API, **labels):
     """The sum over all series of a metric that carry the labels."""
     total = 0.0
-    for line in get("/metrics").splitlines():
+    for line in get("/metrics", at).splitlines():
         series, _, value = line.rpartition(" ")
         if series.split("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items()):
             total += float(value)
@@ -96,10 +98,11 @@ def raises(kind, call):
 class Full:
     """A server that holds as many long streams as it takes, and refuses all else, until left."""
 
-    def __init__(self, room):
+    ROOM_MAX = 64
+
+    def __init__(self):
         self.leave = threading.Event()
-        # One more than there is room for: its refusal shows that the others are in.
-        self.threads = [threading.Thread(target=self.hold) for _ in range(room + 1)]
+        self.threads = []
 
     def hold(self):
         body = {"model": MODEL, "prompt": PROMPT, "temperature": 0, "max_tokens": 3000, **KEEP_GOING}
@@ -120,9 +123,13 @@ class Full:
 
     def __enter__(self):
         before = refusals()
-        for thread in self.threads:
-            thread.start()
-        wait_for(lambda: refusals() > before, "a refusal")
+        # One by one: when one is refused, those before it are in.
+        while refusals() == before:
+            assert len(self.threads) < self.ROOM_MAX, "it refuses nobody"
+            seen = admitted() + refusals()
+            self.threads.append(threading.Thread(target=self.hold))
+            self.threads[-1].start()
+            wait_for(lambda: admitted() + refusals() > seen, "it is in, or refused")
         return self
 
     def __exit__(self, *_):
@@ -130,6 +137,10 @@ class Full:
         # A stream that waits in the queue reads nothing until it runs; those that run have left.
         for thread in self.threads:
             thread.join()
+
+
+def admitted():
+    return metric("sightline_requests_admitted_total", at=WORKER)
 
 
 def refusals():

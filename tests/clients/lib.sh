@@ -1,19 +1,22 @@
-# Sourced by the run scripts of the clients: installs a client once, starts a server for it.
+# Sourced by the run scripts of the clients: installs a client once, starts a server for it. Their
+# argument is a topology, `unified` (also where there is none) or `pd`.
 #
 # Environments lie in ${XDG_CACHE_HOME:-~/.cache}/sightline/clients, one for each set of pinned
 # versions, so that a second run installs nothing.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 70
+# shellcheck source=tests/serve.sh
+source tests/serve.sh
+topology=${1:-unified}
 client=$(basename "$(dirname "$0")")
 folder="tests/clients/$client"
 clients_cache="${XDG_CACHE_HOME:-$HOME/.cache}/sightline/clients"
 work=$(mktemp -d)
-server=
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 client_started=$SECONDS
 
 finish() {
-  [ -z "$server" ] || { kill "$server" && wait "$server"; } 2>/dev/null
+  stop_serving 2>/dev/null || true
   rm -rf "$work"
 }
 trap finish EXIT
@@ -69,17 +72,14 @@ node_client() {
   installed "$modules"
 }
 
-# Starts a server on the tiny fixture with these further arguments; sets $api to its base URL.
+# Serves the tiny fixture with these further flags, in the topology that the run script was given
+# (unified or pd, see tests/serve.sh); sets $api and $worker.
 start_server() {
-  [ -n "${SIGHTLINE_TEST_PREBUILT:-}" ] || cargo build --quiet --package server --bin sightline-server
   model_folder="$PWD/tests/fixtures/models/tiny-llama"
-  "${CARGO_TARGET_DIR:-target}/debug/sightline-server" serve --model "$model_folder" --host 127.0.0.1 \
-    --port 0 --probe-port 0 --log-level warn "$@" >"$work/ready" &
-  server=$!
-  exec 3< <(tail -n +1 --follow --pid="$server" "$work/ready" 2>/dev/null)
-  local line
-  read -r line <&3 || { echo "the server ended before it was ready" >&2; exit 70; }
-  api=$(sed -E 's/.*"api":"([^"]+)".*/\1/' <<<"$line")
+  serve "$topology" "$@"
 }
 
-report() { echo "$client: done in $((SECONDS - client_started)) s"; }
+report() {
+  stop_serving
+  echo "$client, $topology: done in $((SECONDS - client_started)) s"
+}

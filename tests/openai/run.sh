@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# The official `openai` Python package against a real server on the tiny fixture.
+# The official `openai` Python package against the tiny fixture: as one process, or with `pd` as a
+# prefill worker, a decode worker and a router.
 # Installs the package into target/, so that a second run needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+# shellcheck source=tests/serve.sh
+source tests/serve.sh
 
 venv=target/openai-venv
 if ! "$venv/bin/python" -c 'import openai' 2>/dev/null; then
@@ -13,14 +16,7 @@ if ! "$venv/bin/python" -c 'import openai' 2>/dev/null; then
   fi
 fi
 
-[ -n "${SIGHTLINE_TEST_PREBUILT:-}" ] || cargo build --quiet --package server --bin sightline-server
-ready=$(mktemp)
-target/debug/sightline-server serve --model tests/fixtures/models/tiny-llama --host 127.0.0.1 --port 0 \
-  --probe-port 0 --max-running-requests 4 --max-queued-requests 8 --log-level warn >"$ready" &
-server=$!
-trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null; rm -f "$ready"' EXIT
-exec 3< <(tail -n +1 --follow --pid="$server" "$ready" 2>/dev/null)
-read -r line <&3 || { echo "the server ended before it was ready" >&2; exit 70; }
-api=$("$venv/bin/python" -c 'import json, sys; print(json.loads(sys.argv[1])["api"])' "$line")
-
+trap stop_serving EXIT
+serve "${1:-unified}" --max-running-requests 4 --max-queued-requests 8
 "$venv/bin/python" tests/openai/conformance.py "$api"
+stop_serving

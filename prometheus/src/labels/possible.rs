@@ -95,8 +95,13 @@ pub(crate) fn http_possible(
     if !method.served_by(route) {
         return status == S::S405;
     }
-    // Whatever a worker answers goes through a router.
-    let relayed = role == Role::Router || !matches!(status, S::S429 | S::S502 | S::S504);
+    let inference = matches!(route, Route::Completions | Route::ChatCompletions);
+    let tokens = matches!(route, Route::Tokenize | Route::Detokenize);
+    if role == Role::Router && (inference || tokens) {
+        // Whatever a worker answers goes through a router, also that of another program.
+        return true;
+    }
+    let local = !matches!(status, S::S502 | S::S504);
     let body = matches!(status, S::S400 | S::S408 | S::S413 | S::S415);
     match route {
         // A prefill worker says that it is none for clients.
@@ -104,7 +109,7 @@ pub(crate) fn http_possible(
             body || matches!(status, S::S404 | S::S499 | S::S503)
         }
         Route::Completions | Route::ChatCompletions => !of_admins(status) && status != S::S405,
-        Route::Tokenize | Route::Detokenize => relayed && !of_admins(status) && status != S::S405,
+        Route::Tokenize | Route::Detokenize => local && !of_admins(status) && status != S::S405,
         Route::Model => matches!(status, S::S200 | S::S404),
         Route::Models | Route::Metrics | Route::Version => status == S::S200,
         Route::Plan | Route::Load | Route::Workers => matches!(status, S::S200 | S::S403),
@@ -150,8 +155,10 @@ pub(crate) fn transfer_error_possible(
     use TransferEndStage as At;
     match reason {
         TransferFailure::BootstrapTimeout => stage != At::Wire,
-        TransferFailure::WaitingTimeout | TransferFailure::Checksum => stage == At::Wire,
-        TransferFailure::PeerAbort
+        TransferFailure::WaitingTimeout => stage == At::Wire,
+        // A message that breaks costs the connection, whatever waits for it.
+        TransferFailure::Checksum
+        | TransferFailure::PeerAbort
         | TransferFailure::LocalAbort
         | TransferFailure::Connect
         | TransferFailure::Alloc

@@ -59,11 +59,13 @@ impl ApiError {
         Self { param: Some("model".to_owned()), code: Some("model_not_found"), ..error }
     }
 
-    /// 404: no such path.
+    /// 404: no such path, with the reason where it is known.
     #[must_use]
     pub fn unknown_path(path: &str) -> Self {
         let shown: String = path.chars().take(100).collect();
-        let error = Self::new(404, "invalid_request_error", format!("Unknown path {shown}"));
+        let why = crate::absent::reason(path).map(|reason| format!(": {reason}."));
+        let message = format!("Unknown path {shown}{}", why.unwrap_or_default());
+        let error = Self::new(404, "invalid_request_error", message);
         Self { code: Some("not_found"), ..error }
     }
 

@@ -6,6 +6,7 @@
 //! it does not know which models are served.
 #![forbid(unsafe_code)]
 
+mod absent;
 mod chat;
 mod completion;
 mod error;

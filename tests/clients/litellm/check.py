@@ -77,7 +77,7 @@ def a_prompt_that_is_too_long():
 
 @case
 def a_full_server():
-    with Full(room=8):
+    with Full():
         refused = raises(litellm.RateLimitError, lambda: ask(max_tokens=2, max_retries=0))
     assert refused.status_code == 429
     return "RateLimitError"

@@ -6,7 +6,7 @@ import threading
 
 import openai
 
-from common import API, KEEP_GOING, MODEL, PROMPT, Full, case, chat, completion, metric, raises, refusals, run, wait_for
+from common import API, KEEP_GOING, MODEL, PROMPT, WORKER, Full, case, chat, completion, metric, raises, refusals, run, wait_for
 
 client = openai.OpenAI(base_url=API + "/v1", api_key="unused", max_retries=0, timeout=60)
 USER = "What does the harbour office keep?"
@@ -165,7 +165,7 @@ def a_full_server_refuses_and_the_package_retries():
     def ask_patiently():
         answers.append(patient.completions.create(model=MODEL, prompt=PROMPT, max_tokens=2))
 
-    with Full(room=8):
+    with Full():
         refused = raises(openai.RateLimitError, lambda: complete(max_tokens=2))
         after = int(refused.response.headers["retry-after"])
         assert after >= 1
@@ -186,7 +186,7 @@ def leaving_a_stream_ends_it_at_the_server():
         next(iter(stream))
         stream.close()
     wait_for(lambda: metric("sightline_requests_aborted_total") == before + 5, "five aborts counted")
-    wait_for(lambda: metric("sightline_running_requests") == 0, "nothing runs")
+    wait_for(lambda: metric("sightline_running_requests", at=WORKER) == 0, "nothing runs")
     return "five streams left, five aborts counted, nothing runs"
 
 

@@ -5,5 +5,5 @@ source "$(dirname "$0")/../lib.sh"
 
 python_client
 start_server --max-running-requests 4 --max-queued-requests 4
-PYTHONPATH=tests/clients "$python" "$folder/check.py" "$api"
+PYTHONPATH=tests/clients "$python" "$folder/check.py" "$api" "$worker"
 report

@@ -1,7 +1,9 @@
 //! Servers that are driven until every counter has moved.
 
 pub(crate) mod pair;
+pub(crate) mod router;
 mod tier;
+mod worker;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};

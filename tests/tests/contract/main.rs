@@ -5,8 +5,9 @@ mod drive;
 mod elsewhere;
 
 use anyhow::Result;
-use metric_catalog::def::{Info, Kind, Values};
+use metric_catalog::def::{Info, Kind, LabelInfo, Values};
 use metric_catalog::labels::Role;
+use metric_catalog::roles::Per;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use tests::cluster::Server;
@@ -17,7 +18,8 @@ use self::elsewhere::ELSEWHERE;
 /// Labels that every series carries.
 const CONSTANT: [&str; 2] = ["engine_role", "model_name"];
 
-/// What one metric's series look like, without the constant labels and `le`.
+/// What one metric's series look like, without the constant labels and `le`; those of several
+/// models add up.
 fn series(page: &Page, info: &Info) -> BTreeMap<Labels, f64> {
     let sample = match info.kind {
         Kind::Counter | Kind::Gauge => info.name.to_owned(),
@@ -27,8 +29,11 @@ fn series(page: &Page, info: &Info) -> BTreeMap<Labels, f64> {
         let kept = labels.iter().filter(|(key, _)| !CONSTANT.contains(&key.as_str()));
         kept.map(|(key, value)| (key.clone(), value.clone())).collect::<Labels>()
     };
-    let of_name = page.samples.iter().filter(|((name, _), _)| *name == sample);
-    of_name.map(|((_, labels), value)| (own(labels), *value)).collect()
+    let mut found = BTreeMap::new();
+    for ((_, labels), value) in page.samples.iter().filter(|((name, _), _)| *name == sample) {
+        *found.entry(own(labels)).or_default() += value;
+    }
+    found
 }
 
 #[test]
@@ -43,6 +48,14 @@ fn a_fresh_pair_exposes_the_catalog_and_nothing_else() -> Result<()> {
     let pair = drive::pair::Pair::start("fake:step=0ms", &[], &[])?;
     exposes_what_its_role_declares(&pair.prefill.metrics()?, Role::Prefill);
     exposes_what_its_role_declares(&pair.decode.metrics()?, Role::Decode);
+    Ok(())
+}
+
+#[test]
+fn a_fresh_router_exposes_the_catalog_and_nothing_else() -> Result<()> {
+    let worker = Server::start(&["--model", "fake:step=0ms"])?;
+    let router = drive::router::start(&[&worker.api], &[])?;
+    exposes_what_its_role_declares(&router.metrics()?, Role::Router);
     Ok(())
 }
 
@@ -70,10 +83,32 @@ fn exposes_what_its_role_declares(page: &Page, role: Role) {
         }
     }
     for (name, labels) in page.samples.keys() {
-        for constant in CONSTANT {
-            assert!(labels.contains_key(constant), "{name} lacks {constant}");
+        assert!(labels.contains_key(CONSTANT[0]), "{name} lacks {}", CONSTANT[0]);
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        let info = mine().find(|info| info.name == name || Some(info.name) == family);
+        let info = info.unwrap_or_else(|| panic!("{name} is of no family of {role:?}"));
+        let model = labels.get(CONSTANT[1]).map(String::as_str);
+        match (role, info.per) {
+            (Role::Router, Per::Process) => assert_eq!(model, None, "{name} {labels:?}"),
+            (Role::Router, Per::Model) => {
+                assert_eq!(
+                    model == Some("none"),
+                    is_for_no_model(info, labels),
+                    "{name} {labels:?}"
+                );
+            }
+            (Role::Unified | Role::Prefill | Role::Decode, _) => {
+                assert!(model.is_some(), "{name} {labels:?}");
+            }
         }
     }
+}
+
+/// Whether a series of a family that a router has by model is about what is for none.
+fn is_for_no_model(info: &Info, labels: &Labels) -> bool {
+    let value = |label: &LabelInfo| Cow::from(labels.get(label.name).cloned().unwrap_or_default());
+    let values: Vec<Cow<'static, str>> = info.labels.iter().map(value).collect();
+    info.per(&values) == Per::Process
 }
 
 #[test]
@@ -87,6 +122,12 @@ fn what_only_a_pair_has_moves_for_each_of_its_label_values() -> Result<()> {
     let (prefill, decode) = drive::pair::all()?;
     moves(&prefill, Role::Prefill);
     moves(&decode, Role::Decode);
+    Ok(())
+}
+
+#[test]
+fn what_only_a_router_has_moves_for_each_of_its_label_values() -> Result<()> {
+    moves(&drive::router::all()?, Role::Router);
     Ok(())
 }
 

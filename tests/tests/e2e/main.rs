@@ -6,6 +6,7 @@ mod incident;
 mod invariants;
 mod lifecycle;
 mod node;
+mod pd;
 mod refusal;
 mod tier;
 

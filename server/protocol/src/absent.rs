@@ -1,6 +1,4 @@
-//! Paths that clients ask for and this server does not have: what there is instead.
-
-use protocol::ApiError;
+//! Paths that clients ask for and nobody here has: what there is instead.
 
 /// Beginnings of paths, what this server lacks, and what to do.
 const ABSENT: [(&[&str], &str, &str); 8] = [
@@ -42,14 +40,8 @@ const ABSENT: [(&[&str], &str, &str); 8] = [
     ),
 ];
 
-/// The 404 of a path, with the reason where it is known.
-pub(super) fn unknown(path: &str) -> ApiError {
-    let error = ApiError::unknown_path(path);
-    let Some(reason) = reason(path) else { return error };
-    ApiError { message: format!("{}: {reason}.", error.message), ..error }
-}
-
-fn reason(path: &str) -> Option<String> {
+/// Why there is no such path, where it is known.
+pub(crate) fn reason(path: &str) -> Option<String> {
     let bare = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
     let is = |start: &&str| {
         bare.strip_prefix(*start).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -71,12 +63,12 @@ fn reason(path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::ApiError;
 
     #[test]
     fn absent_endpoints_say_why() {
         let message = |path: &str| {
-            let error = unknown(path);
+            let error = ApiError::unknown_path(path);
             assert_eq!((error.status, error.code), (404, Some("not_found")));
             error.message
         };

@@ -22,12 +22,15 @@ pub(crate) const ELSEWHERE: &[(&str, &str, Test)] = &[
     ("sightline_kv_transfers_total", "error", ENDS),
     ("sightline_kv_link_violations_total", "", LINKS),
     ("sightline_kv_link_stray_messages_total", "", LINKS),
+    ("sightline_router_holds_total", "", AWAY),
     ("sightline_router_holds_total", "routed|expired|full|client_gone|draining", AWAY),
     ("sightline_router_holds_total", "refused", AWAY_FULL),
     ("sightline_router_hold_duration_seconds", "", AWAY),
     ("sightline_router_discovery_failures_total", "", DISCOVERY),
     ("sightline_http_requests_total", "502", PAIR_FAILURE),
     ("sightline_requests_aborted_total", "transfer", GIVEN_UP),
+    ("sightline_http_requests_total", "/admin/workers|/admin/workers/{worker}", LISTING),
+    ("sightline_http_request_duration_seconds", "/admin/workers|/admin/workers/{worker}", LISTING),
 ];
 
 /// A file of the repository, and the name of a test in it.
@@ -46,6 +49,8 @@ const DISCOVERY: Test = (
     "server/router/src/serve/tests/discovery.rs",
     "a_file_is_followed_and_a_broken_one_keeps_the_list",
 );
+const LISTING: Test =
+    ("server/router/src/serve/tests/listing.rs", "a_worker_is_added_asked_and_removed");
 const GIVEN_UP: Test = (
     "server/src/telemetry/transfer/tests.rs",
     "what_is_given_up_is_counted_at_its_stage_and_by_whom",

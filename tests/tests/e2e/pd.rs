@@ -177,7 +177,9 @@ fn router(prefills: &[Server], decodes: &[Server], flags: &[&str]) -> Result<Ser
     let (prefills, decodes) = (urls(prefills), urls(decodes));
     let workers = ["--prefill", &prefills, "--decode", &decodes];
     let own = ["--policy", "round_robin", "--poll-interval", "100ms", "--log-level", "error"];
-    Server::router(&[&workers[..], &own, flags].concat())
+    // Who cannot be answered hears of it at once.
+    let now = ["--hold-time", "0s"];
+    Server::router(&[&workers[..], &own, &now, flags].concat())
 }
 
 fn load(server: &Server, pointer: &str) -> Result<u64> {

@@ -136,7 +136,7 @@ fn operators(router: &Server, worker: &Worker) -> Result<()> {
 fn nobody() -> Result<Page> {
     let worker = Worker::start()?;
     worker.leave();
-    let router = Server::router(&["--worker", &worker.url])?;
+    let router = Server::router(&["--worker", &worker.url, "--hold-time", "0s"])?;
     assert_eq!(ask(&router, "hello", false)?, 503);
     router.metrics()
 }

@@ -2,7 +2,7 @@
 
 use super::NOW;
 use crate::build::{Blank, line, section as titled, state_timeline, time_series};
-use crate::ir::{Color, Section};
+use crate::ir::{Color, Line, Section};
 use metric_catalog::def::{Key, Label, Unit};
 use metric_catalog::labels::{Node, RdmaCongestion, RdmaDevice, RdmaError, RdmaPort};
 use metric_catalog::node;
@@ -18,9 +18,13 @@ fn lines(slug: &str) -> Blank {
 }
 
 pub(super) fn section() -> Section {
+    titled("rdma", "RDMA ports", vec![ports(), faults()])
+}
+
+fn ports() -> Line {
     let received = sum(rate(node::RDMA_RECEIVE, NOW));
     let use_of_port = ratio(received.by(BY), min(node::RDMA_PORT_RATE).by(BY)).in_unit(Unit::Ratio);
-    let ports = line(
+    line(
         8,
         vec![
             state_timeline("rdma-ports")
@@ -55,8 +59,11 @@ pub(super) fn section() -> Section {
                 .max(1.0)
                 .into(),
         ],
-    );
-    let faults = line(
+    )
+}
+
+fn faults() -> Line {
+    line(
         7,
         vec![
             lines("rdma-errors")
@@ -91,6 +98,5 @@ pub(super) fn section() -> Section {
                 .no_value("none")
                 .into(),
         ],
-    );
-    titled("rdma", "RDMA ports", vec![ports, faults])
+    )
 }

@@ -33,6 +33,9 @@ pub enum Command {
     /// Check flags and print every value they lead to: `server plan`.
     #[command(disable_help_flag = true)]
     Plan(Passed),
+    /// The node exporter (GPUs, NUMA memory, services and what host cache still fits).
+    #[command(disable_help_flag = true)]
+    Exporter(Passed),
     /// The dashboard generator (generate, check, lint, ...).
     #[command(disable_help_flag = true)]
     Dashboards(Passed),
@@ -75,10 +78,15 @@ pub struct UpArgs {
     /// Port of the console and of the Prometheus API; 0 chooses a free one.
     #[arg(long, default_value_t = 8088, env = "SIGHTLINE_CONSOLE_PORT")]
     pub console_port: u16,
-    /// A `sightline-exporter` on this machine, as 127.0.0.1:9840: what it says of the machine is
-    /// shown on the board *Node health*, and its alerts can fire.
+    /// A `sightline-exporter` that runs on this machine already, as 127.0.0.1:9840: it is asked what
+    /// the boards and alerts of hosts show, and none is started.
     #[arg(long, value_name = "HOST:PORT", env = "SIGHTLINE_NODE_EXPORTER")]
     pub node_exporter: Option<String>,
+    /// Port of the node exporter that is started otherwise; by default 9840 beside the API's
+    /// default port, else a free one.
+    #[arg(long, value_name = "PORT", env = "SIGHTLINE_EXPORTER_PORT")]
+    #[arg(conflicts_with = "node_exporter")]
+    pub exporter_port: Option<u16>,
     /// Keep a light, varied load going, so that every panel lives (the default).
     #[arg(long, overrides_with = "no_demo_load", action = ArgAction::SetTrue)]
     pub demo_load: bool,
@@ -117,9 +125,7 @@ mod tests {
         let all = ["sightline", "up"].iter().chain(args);
         match Cli::try_parse_from(all).expect("valid").command {
             Command::Up(up) => *up,
-            Command::Bench(_) | Command::Server(_) | Command::Plan(_) | Command::Dashboards(_) => {
-                panic!("not up")
-            }
+            other => panic!("not up: {other:?}"),
         }
     }
 
@@ -142,9 +148,7 @@ mod tests {
         let all = ["sightline", "server", "serve", "--model", "x", "--help"];
         match Cli::try_parse_from(all).expect("valid").command {
             Command::Server(passed) => assert_eq!(passed.args.len(), 4),
-            Command::Up(_) | Command::Bench(_) | Command::Plan(_) | Command::Dashboards(_) => {
-                panic!("not server")
-            }
+            other => panic!("not server: {other:?}"),
         }
     }
 }

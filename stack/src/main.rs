@@ -7,7 +7,12 @@ use clap::Parser;
 use stack::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // The exporter starts the running program again to read the cards.
+    if exporter::gpu::is_worker(&arguments) {
+        return exporter::gpu::work();
+    }
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return stack::usage(&error),
     };
@@ -20,6 +25,10 @@ fn main() -> ExitCode {
         }
         Command::Plan(passed) => {
             server::cli::run(program("sightline server", Some("plan"), passed.args))
+        }
+        Command::Exporter(passed) => {
+            stack::end_with_parent();
+            exporter::cli::run(program("sightline exporter", None, passed.args))
         }
         Command::Dashboards(passed) => {
             dashboards::cli::run(program("sightline dashboards", None, passed.args))

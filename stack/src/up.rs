@@ -1,11 +1,12 @@
 //! `sightline up`: preflight, start, watch, drain.
 //!
 //! Nothing is started before everything that can be checked is checked. The parts: one server
-//! process or three ([`topology`]), the scrapers, the rules, the console, and the demo load. It
+//! process or three ([`topology`]), the node exporter ([`node`]), the scrapers, the rules, the console, and the demo load. It
 //! restarts nothing: a child that dies ends the program with the child's exit code.
 
 pub(crate) mod child;
 mod model;
+mod node;
 mod ports;
 mod progress;
 pub(crate) mod topology;
@@ -121,6 +122,7 @@ async fn live(args: &UpArgs) -> Result<u8, Failure> {
     for (what, host, port) in topology::ports(args) {
         ports::check(what, host, port).await?;
     }
+    node::check(args).await?;
     if let Some(warning) = &model.warning {
         complain(&format!("warning: {warning}"));
     }
@@ -132,7 +134,16 @@ async fn live(args: &UpArgs) -> Result<u8, Failure> {
         () = stops.next() => return Ok(0),
     };
     let Started { mut children, front, model, mut targets } = started;
-    targets.extend(args.node_exporter.clone().map(|address| (NODE_JOB, address)));
+    let node = match &args.node_exporter {
+        Some(address) => address.clone(),
+        None => {
+            let mut exporter = Child::start(&node::exporter(args, &targets))?;
+            let address = exporter.ready().await?.address;
+            children.push(exporter);
+            address
+        }
+    };
+    targets.push((NODE_JOB, node.clone()));
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     // The demo load goes first: it would only be refused while its server drains.
@@ -141,7 +152,7 @@ async fn live(args: &UpArgs) -> Result<u8, Failure> {
         tasks.spawn(demo::run(front.address.clone(), model.clone(), load.clone()));
     }
     let address = start_parts(&targets, console, &stop, &tasks)?;
-    announce(args, &front, &model, &address);
+    announce(args, &front, &model, &address, &node);
 
     tokio::select! {
         cause = first_to_end(&mut children) => {
@@ -207,7 +218,7 @@ pub(crate) fn node_name() -> String {
 }
 
 /// Says where everything is.
-fn announce(args: &UpArgs, front: &Ready, model: &str, console: &str) {
+fn announce(args: &UpArgs, front: &Ready, model: &str, console: &str, node: &str) {
     let console = console.replace("0.0.0.0", "127.0.0.1");
     let load = if args.wants_demo_load() { "on; DEMO_LOAD=0 turns it off" } else { "off" };
     say("");
@@ -216,6 +227,7 @@ fn announce(args: &UpArgs, front: &Ready, model: &str, console: &str) {
     say(&format!("    console   http://{console}/"));
     say(&format!("    API       http://{}/v1", front.address));
     say(&format!("    metrics   http://{}/metrics", front.address));
+    say(&format!("    node      http://{node}/health"));
     say(&format!("    PromQL    http://{console}/api/v1/query?query=up"));
     say(&format!("    demo load {load}"));
     say("");

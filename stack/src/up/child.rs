@@ -1,4 +1,4 @@
-//! A server as a child process: preflight, start, readiness, drain, death.
+//! A program as a child process: preflight, start, readiness, drain, death.
 //!
 //! Each child runs in a process group of its own, so that Ctrl-C reaches only this program, which
 //! then drains the child. It cannot outlive this program: the kernel ends it (Linux), and so does
@@ -28,6 +28,8 @@ const LINES_KEPT: usize = 12;
 #[derive(Debug, Deserialize)]
 struct ReadyLine {
     event: String,
+    /// Where it answers; for a server its API.
+    #[serde(alias = "address")]
     api: String,
     /// A router serves whatever its workers do.
     model: Option<String>,
@@ -38,7 +40,7 @@ struct ReadyLine {
 /// A server that answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Ready {
-    /// `host:port` of the API.
+    /// `host:port` where it answers; of a server the API.
     pub(crate) address: String,
     /// Name that clients use.
     pub(crate) model: Option<String>,
@@ -46,13 +48,13 @@ pub(crate) struct Ready {
     pub(crate) transfer_port: Option<u16>,
 }
 
-/// A program to run: a subcommand of the server with its arguments.
+/// A program to run: a subcommand of this one with its arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     /// What messages call it.
     pub(crate) name: &'static str,
-    /// `serve` or `router`.
-    pub(crate) verb: &'static str,
+    /// The words that come before its arguments, such as `server serve`.
+    pub(crate) program: &'static [&'static str],
     pub(crate) args: Vec<OsString>,
     /// Shown while it starts.
     pub(crate) starting: String,
@@ -99,13 +101,13 @@ pub(crate) fn end_with_parent() {
     drop(parent);
 }
 
-fn command(verb: &str, args: &[OsString]) -> Result<Command, Failure> {
+fn command(words: &[&str], args: &[OsString]) -> Result<Command, Failure> {
     let program = std::env::current_exe().map_err(|e| {
         Failure::new(exit::INTERNAL, format!("the program does not find itself: {e}"))
     })?;
     let mut command = Command::new(program);
     command
-        .args(["server", verb])
+        .args(words)
         .args(args)
         .env(PARENT, std::process::id().to_string())
         .stdin(Stdio::null())
@@ -116,7 +118,7 @@ fn command(verb: &str, args: &[OsString]) -> Result<Command, Failure> {
 
 /// Has the server check all flags and the model's headers, without loading anything.
 pub(super) async fn preflight(part: &Part) -> Result<(), Failure> {
-    let output = command("plan", &part.args)?.stdout(Stdio::piped()).output().await;
+    let output = command(&["server", "plan"], &part.args)?.stdout(Stdio::piped()).output().await;
     let output = output
         .map_err(|e| Failure::new(exit::INTERNAL, format!("the check did not start: {e}")))?;
     if output.status.success() {
@@ -147,7 +149,7 @@ impl Child {
         let failed = |e: std::io::Error| {
             Failure::new(exit::INTERNAL, format!("the {name} did not start: {e}"))
         };
-        let mut command = command(part.verb, &part.args)?;
+        let mut command = command(part.program, &part.args)?;
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().map_err(failed)?;
         let missing = || Failure::new(exit::INTERNAL, format!("the {name} has no output"));

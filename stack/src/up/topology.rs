@@ -12,8 +12,8 @@ use super::{Failure, exit};
 use crate::cli::{Topology, UpArgs};
 use crate::http;
 
-/// The API's default port; the transfer link has a port of its own with it.
-const API_PORT: u16 = 8000;
+/// The API's default port; the transfer link and the exporter have their own with it.
+pub(super) const API_PORT: u16 = 8000;
 /// The port of the transfer link then; with other ports, any free one.
 const TRANSFER_PORT: u16 = 8998;
 /// Workers are for the router on this machine alone.
@@ -221,7 +221,7 @@ fn worker(
     all.extend(log_level(&args.server_args).into_iter().map(OsString::from));
     all.extend(args.server_args.iter().cloned());
     let file = model.path.file_name().unwrap_or(model.path.as_os_str()).to_string_lossy();
-    Part { name, verb: "serve", args: all, starting: starting(name, &file) }
+    Part { name, program: &["server", "serve"], args: all, starting: starting(name, &file) }
 }
 
 fn starting(name: &str, file: &str) -> String {
@@ -238,7 +238,7 @@ fn router(args: &UpArgs, prefill: &str, decode: &str) -> Part {
     all.extend(["--decode".into(), format!("http://{decode}").into()]);
     all.extend(log_level(&args.server_args).into_iter().map(OsString::from));
     let starting = "Starting the router".to_owned();
-    Part { name: "router", verb: "router", args: all, starting }
+    Part { name: "router", program: &["server", "router"], args: all, starting }
 }
 
 fn given(args: &[OsString], flag: &str) -> bool {
@@ -274,9 +274,7 @@ mod tests {
         let all = ["sightline", "up"].iter().chain(args);
         match Cli::try_parse_from(all).expect("valid").command {
             Command::Up(up) => *up,
-            Command::Bench(_) | Command::Server(_) | Command::Plan(_) | Command::Dashboards(_) => {
-                panic!("not up")
-            }
+            other => panic!("not up: {other:?}"),
         }
     }
 

@@ -50,7 +50,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("exporter", &["metric-catalog", "node-info", "nvml-worker"]),
     ("fake-node", &[]),
     ("fake-nvml", &[]),
-    ("stack", &["dashboards", "metric-catalog", "server"]),
+    ("stack", &["dashboards", "exporter", "metric-catalog", "server"]),
 ];
 
 /// Licences under which a dependency may be used without further thought.

@@ -118,15 +118,15 @@ impl UpArgs {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn up(args: &[&str]) -> UpArgs {
+    /// The options of `sightline up` with these arguments.
+    pub(crate) fn up(args: &[&str]) -> UpArgs {
         let all = ["sightline", "up"].iter().chain(args);
-        match Cli::try_parse_from(all).expect("valid").command {
-            Command::Up(up) => *up,
-            other => panic!("not up: {other:?}"),
-        }
+        let parsed = Cli::try_parse_from(all).expect("valid");
+        let Command::Up(up) = parsed.command else { panic!("not up") };
+        *up
     }
 
     #[test]
@@ -146,9 +146,8 @@ mod tests {
     #[test]
     fn passed_arguments_are_not_read() {
         let all = ["sightline", "server", "serve", "--model", "x", "--help"];
-        match Cli::try_parse_from(all).expect("valid").command {
-            Command::Server(passed) => assert_eq!(passed.args.len(), 4),
-            other => panic!("not server: {other:?}"),
-        }
+        let parsed = Cli::try_parse_from(all).expect("valid");
+        let Command::Server(passed) = parsed.command else { panic!("not server") };
+        assert_eq!(passed.args.len(), 4);
     }
 }

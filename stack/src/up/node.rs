@@ -38,18 +38,8 @@ pub(super) fn exporter(args: &UpArgs, targets: &[(&str, String)]) -> Part {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::cli::{Cli, Command};
-
-    fn up(args: &[&str]) -> UpArgs {
-        let all = ["sightline", "up"].iter().chain(args);
-        match Cli::try_parse_from(all).expect("valid").command {
-            Command::Up(up) => *up,
-            other => panic!("not up: {other:?}"),
-        }
-    }
+    use crate::cli::tests::up;
 
     #[test]
     fn every_server_is_a_service_of_the_exporter() {

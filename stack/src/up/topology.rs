@@ -265,18 +265,8 @@ fn log_level(given: &[OsString]) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::cli::{Cli, Command};
-
-    fn up(args: &[&str]) -> UpArgs {
-        let all = ["sightline", "up"].iter().chain(args);
-        match Cli::try_parse_from(all).expect("valid").command {
-            Command::Up(up) => *up,
-            other => panic!("not up: {other:?}"),
-        }
-    }
+    use crate::cli::tests::up;
 
     fn model() -> Chosen {
         Chosen { path: "fake".into(), options: &["--kv-pool-bytes", "64MiB"], warning: None }

@@ -93,22 +93,22 @@ fn worker(name: &'static str, timing: &str, own: Vec<String>, limits: Limits) ->
         Limits::Off => args.extend(["--max-queued-requests".into(), "0".into()]),
         Limits::Default => {}
     }
-    part(name, "serve", args)
+    part(name, &["server", "serve"], args)
 }
 
 fn router(script: &Script, prefill: &str, decode: &str) -> Part {
     let mut args: Vec<OsString> = vec!["--prefill".into(), format!("http://{prefill}").into()];
     args.extend(["--decode".into(), format!("http://{decode}").into()]);
     args.extend(objectives(script).map(OsString::from));
-    part("router", "router", args)
+    part("router", &["server", "router"], args)
 }
 
 /// On free ports of this machine, and quiet: clients that leave are no news here.
-fn part(name: &'static str, verb: &'static str, mut args: Vec<OsString>) -> Part {
+fn part(name: &'static str, program: &'static [&'static str], mut args: Vec<OsString>) -> Part {
     let common =
         ["--host", "127.0.0.1", "--port", "0", "--probe-port", "0", "--log-level", "error"];
     args.extend(common.map(OsString::from));
-    Part { name, verb, args, starting: format!("Starting the {name}") }
+    Part { name, program, args, starting: format!("Starting the {name}") }
 }
 
 /// Microseconds with their fractions, as options are written.

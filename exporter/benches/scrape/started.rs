@@ -96,9 +96,16 @@ impl Started {
         family(self.child.id()).into_iter().map(resident_mebibytes).sum()
     }
 
-    /// Processor time so far of it and its children, in seconds.
-    pub(crate) fn cpu_with_child(&self) -> f64 {
-        family(self.child.id()).into_iter().map(cpu_seconds).sum()
+    /// Processor time so far.
+    pub(crate) fn spent(&self) -> Spent {
+        let own = self.child.id();
+        let mut spent = Spent([cpu_seconds(own), 0.0, 0.0]);
+        for child in family(own).into_iter().skip(1) {
+            for (thread, seconds) in threads(child) {
+                spent.0[if thread.starts_with("xid-") { 2 } else { 1 }] += seconds;
+            }
+        }
+        spent
     }
 
     /// Everything measured, as a line of a table.
@@ -136,14 +143,32 @@ fn family(pid: u32) -> Vec<u32> {
     std::iter::once(pid).chain(ids.filter(is_child)).collect()
 }
 
+/// Seconds of processor time of a program, of its children, and of those of their threads that wait
+/// for Xids.
+pub(crate) struct Spent(pub(crate) [f64; 3]);
+
+impl std::ops::Sub for Spent {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] - earlier.0[at]))
+    }
+}
+
 /// Processor time of all threads that live, to the nanosecond.
 fn cpu_seconds(pid: u32) -> f64 {
+    threads(pid).into_iter().map(|(_, seconds)| seconds).sum()
+}
+
+/// Names of threads and their processor time.
+fn threads(pid: u32) -> Vec<(String, f64)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-    let nanos = tasks.flatten().filter_map(|task| {
+    let one = |task: fs::DirEntry| {
         let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<f64>().ok()
-    });
-    nanos.sum::<f64>() / 1e9
+        let nanos: f64 = text.split_whitespace().next()?.parse().ok()?;
+        Some((fs::read_to_string(task.path().join("comm")).ok()?, nanos / 1e9))
+    };
+    tasks.flatten().filter_map(one).collect()
 }
 
 fn resident_mebibytes(pid: u32) -> f64 {

@@ -78,8 +78,8 @@ pub struct UpArgs {
     /// Port of the console and of the Prometheus API; 0 chooses a free one.
     #[arg(long, default_value_t = 8088, env = "SIGHTLINE_CONSOLE_PORT")]
     pub console_port: u16,
-    /// A `sightline-exporter` that runs on this machine already, as 127.0.0.1:9840: it is asked what
-    /// the boards and alerts of hosts show, and none is started.
+    /// A `sightline-exporter` that runs on this machine already, as 127.0.0.1:9840: it is asked
+    /// what the boards and alerts of hosts show, and none is started.
     #[arg(long, value_name = "HOST:PORT", env = "SIGHTLINE_NODE_EXPORTER")]
     pub node_exporter: Option<String>,
     /// Port of the node exporter that is started otherwise; by default 9840 beside the API's

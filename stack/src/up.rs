@@ -1,8 +1,9 @@
 //! `sightline up`: preflight, start, watch, drain.
 //!
 //! Nothing is started before everything that can be checked is checked. The parts: one server
-//! process or three ([`topology`]), the node exporter ([`node`]), the scrapers, the rules, the console, and the demo load. It
-//! restarts nothing: a child that dies ends the program with the child's exit code.
+//! process or three ([`topology`]), the node exporter ([`node`]), the scrapers, the rules, the
+//! console, and the demo load. It restarts nothing: a child that dies ends the program with the
+//! child's exit code.
 
 pub(crate) mod child;
 mod model;

@@ -299,8 +299,9 @@ impl CopyEngine {
         let names = self.shared.host.host_parts().iter().map(|part| part.layout.name);
         self.shared.tally.fill(names, stats);
         let state = self.shared.lock();
-        let pending =
-            |wanted: Direction| state.running.iter().filter(|job| job.direction == wanted).count();
+        // Until it was polled, whoever ordered a copy keeps its pages.
+        let jobs = || state.running.iter().chain(&state.done);
+        let pending = |wanted: Direction| jobs().filter(|job| job.direction == wanted).count();
         stats.pending_backups = pending(Direction::Backup);
         stats.pending_loads = pending(Direction::Load);
     }

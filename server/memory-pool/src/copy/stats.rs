@@ -8,9 +8,9 @@ use super::Direction;
 /// What was copied since the start; counters only grow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopyStats {
-    /// Backups submitted and not ended.
+    /// Backups submitted that have not ended, or were not polled since.
     pub pending_backups: usize,
-    /// Loads submitted and not ended.
+    /// Loads submitted that have not ended, or were not polled since.
     pub pending_loads: usize,
     /// One per rank and part, rank after rank, in the order of `HostMemory::parts`.
     pub parts: Vec<PartCopies>,

@@ -86,6 +86,8 @@ pub(super) fn restarts(input: &Input<'_>, _: &mut History) -> Findings {
             restarts::WINDOW
         ))),
         (Some(_), _) => Some(Outcome::Pass),
+        // Only services are restarted; a socket or a scope has nothing to count.
+        (None, Some(_)) if state.unit.is_some() => None,
         (None, Some(_)) => Some(Outcome::Unknown(missing(&input.facts.systemd.status))),
         (None, None) => None,
     })

@@ -209,6 +209,18 @@ fn restarts_within_ten_minutes_make_a_loop() {
     assert_eq!(world.says(HealthCheck::ServiceRestarts, "a"), Outcome::Pass);
 }
 
+#[test]
+fn a_unit_that_nobody_restarts_is_not_judged_by_its_restarts() {
+    let mut world = World::new(&["a,unit=a.socket"]);
+    let error = CollectError::new(ErrorKind::Timeout, "the bus does not answer");
+    world.slots.systemd.finish(world.now, Err(error));
+    assert!(unknown(&world.says(HealthCheck::ServiceRestarts, "a"), "the bus does not answer"));
+    world.pass(3_600);
+    world.unit(Unit { restarts: None, ..unit(ServiceState::Active) });
+    assert!(world.lacks(HealthCheck::ServiceRestarts));
+    assert!(world.judge().healthy, "it is well for good");
+}
+
 fn cache(sizes: hostcache::Sizes) -> hostcache::CacheFacts {
     let cache = hostcache::Cache {
         source: hostcache::CacheSource::Log,

@@ -15,6 +15,7 @@ use nvml_worker::protocol::Open;
 
 use self::child::{Child, Heard};
 use super::SlowFacts;
+use super::pci::on_bus;
 use super::supervisor::{Action, Intervals, Note, Outcome, Patience, Supervisor};
 use crate::config::{Config, Timer};
 use crate::facts::Slots;
@@ -266,7 +267,7 @@ impl Link {
             return;
         }
         self.publish_at = now + self.intervals.fast;
-        let (fast, slow) = self.supervisor.outcome(self.on_bus(now), now);
+        let (fast, slow) = self.supervisor.outcome(self.expected(now), now);
         let facts = self.supervisor.facts();
         let cards = facts.cards.iter().filter(|card| facts.slow(card, now).is_some()).count();
         self.slots.gpu.amend(facts.clone());
@@ -281,11 +282,8 @@ impl Link {
     }
 
     /// Cards that the node should have.
-    fn on_bus(&self, now: Now) -> Option<u32> {
-        let view = self.slots.pci.view(now);
-        let counted = view.last_good.map(|found| found.entries.len() as u32);
-        let absent = view.status.unsupported.map(|_| 0);
-        self.expect.or(counted).or(absent)
+    fn expected(&self, now: Now) -> Option<u32> {
+        self.expect.or_else(|| on_bus(&self.slots.pci.view(now)))
     }
 
     fn say(&mut self) {

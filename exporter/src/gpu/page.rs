@@ -44,18 +44,12 @@ fn labels(card: &Card) -> (Gpu, Uuid) {
     (Gpu::new(card.index.to_string()), Uuid::new(card.id().to_owned()))
 }
 
-/// How many cards the bus has.
-fn on_bus(facts: &Facts) -> Option<u32> {
-    let counted = facts.pci.last_good.as_ref().map(|found| found.entries.len() as u32);
-    counted.or_else(|| facts.pci.status.unsupported.as_ref().map(|_| 0))
-}
-
 fn count(facts: &Facts, cards: Option<&GpuFacts>, config: &Config, page: &mut Page) {
-    let pci = on_bus(facts);
+    let on_bus = pci::on_bus(&facts.pci);
     for state in GpuCount::ALL {
         let count = match state {
-            GpuCount::Expected => config.expect_gpus.or(pci),
-            GpuCount::Pci => pci,
+            GpuCount::Expected => config.expect_gpus.or(on_bus),
+            GpuCount::Pci => on_bus,
             GpuCount::Nvml => Some(cards.map_or(0, GpuFacts::driver_cards)),
             GpuCount::Responding => {
                 Some(cards.map_or(0, |cards| cards.responding(facts.now) as u32))

@@ -7,7 +7,7 @@ use node_info::{Found, Root};
 
 use crate::config::Config;
 use crate::facts::Slots;
-use crate::slot::{CollectError, Slot, Stop, run_blocking};
+use crate::slot::{CollectError, Slot, Stop, View, run_blocking};
 
 /// NVIDIA's number among vendors.
 const NVIDIA: u16 = 0x10de;
@@ -27,6 +27,17 @@ fn read(root: &Root, slot: &Slot<PciFacts>) -> Result<PciFacts, CollectError> {
         slot.incomplete(problem.clone().into());
     }
     Ok(found)
+}
+
+/// How many cards the bus has: as it was counted last, whatever became of the collection since; 0
+/// where there is no bus, `None` while nobody knows.
+#[must_use]
+pub fn on_bus(view: &View<PciFacts>) -> Option<u32> {
+    match (&view.last_good, &view.status.unsupported) {
+        (Some(found), _) => u32::try_from(found.entries.len()).ok(),
+        (None, Some(_)) => Some(0),
+        (None, None) => None,
+    }
 }
 
 /// The NUMA node of the card with this address.
@@ -59,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_costs_one_card() {
+    fn a_bad_file_costs_a_value_and_no_card() {
         let tree = fake_node::Tree::two_socket();
         let slot = slot();
         let config = Config { paths: paths(&tree), ..Config::default() };
@@ -68,11 +79,26 @@ mod tests {
         std::fs::write(file, "near\n").expect("the tree is writable");
         slot.begin(Now::read());
         let found = read(&config.root(), &slot);
-        assert_eq!(found.as_ref().map(|found| found.entries.len()), Ok(7));
+        assert_eq!(found.as_ref().map(|found| found.entries.len()), Ok(8));
         slot.finish(Now::read(), found);
         let status = slot.view(Now::read()).status;
         assert!(!status.success, "a part is missing");
         assert!(status.error.expect("and why").to_string().contains("numa_node"));
+        assert_eq!(on_bus(&slot.view(Now::read())), Some(8), "nobody misses fewer cards");
+    }
+
+    #[test]
+    fn what_was_counted_last_stays_and_no_bus_has_no_card() {
+        let now = Now::read();
+        let counted = slot();
+        assert_eq!(on_bus(&counted.view(now)), None);
+        counted.finish(now, Err(CollectError::unsupported("no bus")));
+        assert_eq!(on_bus(&counted.view(now)), Some(0));
+        let tree = fake_node::Tree::two_socket();
+        let config = Config { paths: paths(&tree), ..Config::default() };
+        counted.finish(now, read(&config.root(), &counted));
+        counted.finish(now, Err(CollectError::unsupported("no bus")));
+        assert_eq!(on_bus(&counted.view(now)), Some(8));
     }
 
     fn paths(tree: &fake_node::Tree) -> crate::config::Paths {

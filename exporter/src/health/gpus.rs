@@ -8,6 +8,7 @@ use nvml_worker::protocol::{Fast, Slow};
 
 use super::{Findings, History, Input, NODE, Outcome, missing};
 use crate::gpu::page::{pids, throttle_bit};
+use crate::gpu::pci::on_bus;
 use crate::gpu::{Card, GpuFacts, Library};
 
 /// How long a card may be slowed down before that counts.
@@ -21,12 +22,7 @@ pub(super) fn present(input: &Input<'_>, _: &mut History) -> Findings {
         return Findings::Of(Vec::new());
     }
     let pci = &input.facts.pci;
-    let on_bus = match (&pci.last_good, &pci.status.unsupported) {
-        (_, Some(_)) => Some(0),
-        (Some(found), None) => u32::try_from(found.entries.len()).ok(),
-        (None, None) => None,
-    };
-    let Some(expected) = input.config.expect_gpus.or(on_bus) else {
+    let Some(expected) = input.config.expect_gpus.or_else(|| on_bus(pci)) else {
         return Findings::Of(vec![(NODE.to_owned(), Outcome::Unknown(missing(&pci.status)))]);
     };
     let outcome = match &input.facts.gpu.last_good {

@@ -212,8 +212,9 @@ impl Root {
     }
 
     /// PCI devices of `vendor` (NVIDIA is `0x10de`) that show or compute: class display, VGA or 3D.
-    /// Ascending by address. `None` where the node has no PCI bus. Reading these files asks the
-    /// kernel, never the driver of the card.
+    /// Ascending by address. `None` where the node has no PCI bus. A file of a card that cannot be
+    /// read costs its value and is a problem: the card is still counted. Reading these files asks
+    /// the kernel, never the driver of the card.
     ///
     /// # Errors
     /// The folder of the devices cannot be listed.

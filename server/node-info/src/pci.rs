@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::read::{self, Bad, Found};
+use crate::read::{self, Bad, Found, Problem};
 use crate::{FactError, Root};
 
 /// Base class of what shows or computes: VGA, 3D and other display controllers.
@@ -23,7 +23,7 @@ pub struct Card {
     pub link: Link,
     /// What the link could be.
     pub link_max: Link,
-    /// Errors on the link; `None` where the port does not report them.
+    /// Errors on the link; `None` where the port does not report all of them.
     pub aer: Option<Aer>,
 }
 
@@ -65,7 +65,10 @@ pub(crate) fn read(root: &Root, vendor: u16) -> Result<Option<Found<Card>>, Fact
     for name in names {
         let device = folder.join(&name);
         match shows(&device, vendor) {
-            Ok(true) => found.push(card(&device, name)),
+            Ok(true) => {
+                let card = card(&device, name, &mut found.problems);
+                found.entries.push(card);
+            }
             Ok(false) => {}
             Err(error) => found.problems.push(error.into()),
         }
@@ -80,22 +83,24 @@ fn shows(device: &Path, vendor: u16) -> Result<bool, FactError> {
     Ok(hexadecimal("vendor")? == u32::from(vendor) && hexadecimal("class")? >> 16 == DISPLAY)
 }
 
-fn card(device: &Path, name: String) -> Result<Card, FactError> {
-    let link = |width: &'static str, speed: &'static str| {
-        Ok::<_, FactError>(Link {
-            width: read::optional_with(&device.join(width), |text| lanes(text, width))?.flatten(),
-            gigatransfers: read::optional_with(&device.join(speed), speed_of)?.flatten(),
-        })
+/// A card is there whatever of it can be read: one that has fallen off the bus answers none of its
+/// files, and must not vanish from the count because of that.
+fn card(device: &Path, name: String, problems: &mut Vec<Problem>) -> Card {
+    let mut link = |width: &'static str, speed: &'static str| Link {
+        width: fact(&device.join(width), |text| lanes(text, width), problems).flatten(),
+        gigatransfers: fact(&device.join(speed), speed_of, problems).flatten(),
     };
-    let errors = |file: &str| read::optional_with(&device.join(file), aer);
+    let now = link("current_link_width", "current_link_speed");
+    let most = link("max_link_width", "max_link_speed");
+    let mut errors = |file: &str| fact(&device.join(file), aer, problems);
     let counted =
-        (errors("aer_dev_correctable")?, errors("aer_dev_nonfatal")?, errors("aer_dev_fatal")?);
-    let id = read::optional_with(&device.join("device"), |text| hex(text, "device"))?;
-    Ok(Card {
+        (errors("aer_dev_correctable"), errors("aer_dev_nonfatal"), errors("aer_dev_fatal"));
+    let id = fact(&device.join("device"), |text| hex(text, "device"), problems);
+    Card {
         device: id.and_then(|id| u16::try_from(id).ok()),
-        numa_node: read::optional_with(&device.join("numa_node"), node)?.flatten(),
-        link: link("current_link_width", "current_link_speed")?,
-        link_max: link("max_link_width", "max_link_speed")?,
+        numa_node: fact(&device.join("numa_node"), node, problems).flatten(),
+        link: now,
+        link_max: most,
         aer: match counted {
             (Some(correctable), Some(nonfatal), Some(fatal)) => {
                 Some(Aer { correctable, nonfatal, fatal })
@@ -103,6 +108,18 @@ fn card(device: &Path, name: String) -> Result<Card, FactError> {
             _ => None,
         },
         address: name,
+    }
+}
+
+/// What a file of a card says; `None` where there is no such file, and where it is a problem.
+fn fact<T>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, Bad>,
+    problems: &mut Vec<Problem>,
+) -> Option<T> {
+    read::optional_with(path, parse).unwrap_or_else(|error| {
+        problems.push(error.into());
+        None
     })
 }
 

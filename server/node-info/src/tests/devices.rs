@@ -40,15 +40,37 @@ fn a_card_that_does_not_answer_has_no_link() {
 }
 
 #[test]
-fn a_bad_file_costs_one_card() {
+fn a_bad_file_costs_a_value_and_no_card() {
     let tree = Tree::two_socket();
     tree.write(format!("{}/numa_node", Tree::card_path(3)), "-2\n");
     tree.write(format!("{}/vendor", Tree::card_path(4)), "10de\n");
     tree.remove(Tree::card_path(5));
     let found = root(&tree).cards(NVIDIA).expect("readable").expect("a bus");
-    assert_eq!((found.entries.len(), found.problems.len()), (5, 2));
+    assert_eq!((found.entries.len(), found.problems.len()), (6, 2));
+    assert_eq!((found.entries[3].numa_node, found.entries[3].link.width), (None, Some(16)));
     assert!(found.problems[0].reason.contains("numa_node is \"-2\""), "{:?}", found.problems);
     assert!(found.problems[1].reason.contains("vendor is \"10de\""), "{:?}", found.problems);
+}
+
+#[test]
+fn a_card_that_fell_off_the_bus_is_still_counted() {
+    let tree = Tree::two_socket();
+    let files = ["current_link_width", "current_link_speed", "numa_node", "aer_dev_correctable"];
+    for file in files {
+        // What cannot be read although it is there, as what the kernel answers with EINVAL.
+        let path = format!("{}/{file}", Tree::card_path(2));
+        tree.remove(&path);
+        tree.write(format!("{path}/x"), "");
+    }
+    let found = root(&tree).cards(NVIDIA).expect("readable").expect("a bus");
+    assert_eq!(found.entries.len(), 8);
+    let card = &found.entries[2];
+    assert_eq!((card.link, card.numa_node, card.aer), (Link::default(), None, None));
+    assert_eq!((card.device, card.link_max.width), (Some(0x2330), Some(16)));
+    assert_eq!(found.problems.len(), files.len());
+    for (problem, file) in found.problems.iter().zip([0, 1, 3, 2].map(|at| files[at])) {
+        assert!(problem.path.ends_with(file) && problem.kind == FactKind::Failed, "{problem:?}");
+    }
 }
 
 #[test]

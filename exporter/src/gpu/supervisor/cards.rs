@@ -38,12 +38,22 @@ const ORDER: [Group; 3] = [Group::Fixed, Group::Slow, Group::Fast];
 /// A card's turn at the current worker.
 #[derive(Debug)]
 struct Turn {
-    /// Which of the known cards it is.
+    /// Which of the known cards it is, or is taken for until it has said its name.
     card: usize,
+    /// Whether it has. Until then nothing else is asked of it: values would go to another card.
+    named: bool,
     asked: Option<Group>,
     /// When each group of [`ORDER`] is due.
     due: [Now; ORDER.len()],
     took: [Duration; ORDER.len()],
+}
+
+impl Turn {
+    /// Groups that may be asked, with when they are due.
+    fn dues(&self) -> impl Iterator<Item = (Group, Now)> + '_ {
+        let may = |group: Group| self.named || group == Group::Fixed;
+        ORDER.into_iter().zip(self.due).filter(move |(group, _)| may(*group))
+    }
 }
 
 #[derive(Debug)]
@@ -88,7 +98,8 @@ impl Cards {
             let known = self.known.iter().find(|(_, card)| card.index == index).map(|(id, _)| *id);
             let card = known.unwrap_or_else(|| self.add(index));
             let none = [Duration::ZERO; ORDER.len()];
-            self.turns.push(Turn { card, asked: None, due: [now; ORDER.len()], took: none });
+            let due = [now; ORDER.len()];
+            self.turns.push(Turn { card, named: false, asked: None, due, took: none });
         }
         self.forget();
     }
@@ -127,13 +138,13 @@ impl Cards {
             if turn.asked.is_some() {
                 continue;
             }
-            let due = ORDER.iter().zip(turn.due).find(|(_, due)| due.mono <= now.mono);
+            let due = turn.dues().find(|(_, due)| due.mono <= now.mono);
             let Some((group, _)) = due else { continue };
-            turn.asked = Some(*group);
+            turn.asked = Some(group);
             if let Some(card) = self.known.get_mut(&turn.card) {
                 card.busy_since = Some(now);
             }
-            polls.push((index as u32, *group));
+            polls.push((index as u32, group));
         }
         polls
     }
@@ -141,7 +152,7 @@ impl Cards {
     /// How long until something is due.
     pub(super) fn next(&self, now: Now) -> Duration {
         let idle = self.turns.iter().filter(|turn| turn.asked.is_none());
-        let dues = idle.flat_map(|turn| turn.due.map(|due| due.since(now)));
+        let dues = idle.flat_map(|turn| turn.dues().map(|(_, due)| due.since(now)));
         dues.min().unwrap_or(self.intervals.fast).min(self.intervals.fast)
     }
 
@@ -152,7 +163,9 @@ impl Cards {
             return None;
         }
         turn.asked = None;
-        let interval = self.intervals.of(group);
+        // A name that is not to be had is asked for again soon, for nothing goes on without it.
+        let soon = group == Group::Fixed && !turn.named;
+        let interval = if soon { self.intervals.fast } else { self.intervals.of(group) };
         let due = &mut turn.due[place(group)];
         *due = *due + interval;
         if due.mono <= now.mono {
@@ -177,7 +190,7 @@ impl Cards {
     ) -> Option<Note> {
         let mut id = self.answered(index, values.group(), took, now)?;
         if let Values::Fixed(fixed) = &values {
-            id = self.identify(index, id, &fixed.uuid);
+            id = self.identify(index, id, &fixed.uuid, now);
         }
         let card = self.known.get_mut(&id)?;
         match values {
@@ -199,7 +212,7 @@ impl Cards {
     }
 
     /// The number `index` means the card `uuid`. Gives the card's own number.
-    fn identify(&mut self, index: u32, taken_for: usize, uuid: &str) -> usize {
+    fn identify(&mut self, index: u32, taken_for: usize, uuid: &str, now: Now) -> usize {
         let is_it = |card: &Card| card.uuid.as_deref() == Some(uuid);
         let known = self.known.iter().find(|(_, card)| is_it(card)).map(|(id, _)| *id);
         let nameless = self.known.get(&taken_for).is_some_and(|card| card.uuid.is_none());
@@ -215,8 +228,16 @@ impl Cards {
         };
         if let Some(turn) = self.turns.get_mut(index as usize) {
             turn.card = id;
+            if !turn.named {
+                turn.named = true;
+                turn.due[place(Group::Fixed)] = now + self.intervals.fixed;
+            }
         }
+        // Whether errors are listened for was said of the number.
+        let taken = self.known.get_mut(&taken_for).filter(|_| taken_for != id);
+        let listening = taken.and_then(|card| card.listening.take());
         if let Some(card) = self.known.get_mut(&id) {
+            card.listening = listening.or(card.listening.take());
             card.index = index;
             card.uuid = Some(uuid.to_owned());
         }
@@ -232,9 +253,12 @@ impl Cards {
         now: Now,
     ) -> Option<Note> {
         let id = self.answered(index, group, took, now)?;
+        let named = self.turns.get(index as usize).is_some_and(|turn| turn.named);
         let card = self.known.get_mut(&id)?;
         match group {
-            Group::Fast => {
+            // Of a card without a name nothing else is asked that could fail.
+            Group::Fixed if named => None,
+            Group::Fixed | Group::Fast => {
                 let kind = card.fault.as_ref().map(|fault| fault.kind);
                 let news = kind != Some(fault.kind);
                 card.fault = Some(fault.clone());
@@ -244,7 +268,6 @@ impl Cards {
                 card.slow_fault = Some(fault);
                 None
             }
-            Group::Fixed => None,
         }
     }
 

@@ -375,6 +375,50 @@ fn cards_keep_their_names_when_the_driver_numbers_them_anew() {
 }
 
 #[test]
+fn no_value_goes_to_a_card_whose_name_was_not_said() {
+    let mut bench = Bench::open(2);
+    bench.run(seconds(2), |_| false);
+    bench.supervisor.exited("exit status: 0", bench.now);
+    bench.run(seconds(2), |_| false);
+    bench.supervisor.started(bench.now);
+    bench.supervisor.report(hello(1), bench.now);
+    bench.supervisor.report(Report::Listening { card: 0, fault: None }, bench.now);
+    // What was card 1 is card 0 now, and does not say so for a while: nothing else is asked.
+    let name = Action::Say(Request::Poll { card: 0, group: Group::Fixed });
+    let mut asked = 0;
+    for _ in 0..100 {
+        for action in bench.tick() {
+            assert_eq!(action, name);
+            asked += 1;
+            let fault = fault(FaultKind::Timeout);
+            let error = Report::Error { card: 0, group: Group::Fixed, micros: 5, fault };
+            bench.supervisor.report(error, bench.now);
+        }
+        assert!(bench.supervisor.next(bench.now) > Duration::ZERO, "nothing is due at once");
+        bench.wait(Duration::from_millis(100));
+    }
+    assert!((9..=12).contains(&asked), "{asked} times in 10 s");
+    assert_eq!(bench.up(), [false, false]);
+    assert_eq!(kind(bench.result(None)), Some(ErrorKind::Timeout), "and why");
+    while bench.tick() != [name.clone()] {
+        bench.wait(Duration::from_millis(100));
+    }
+    bench.answer(0, Group::Fixed, "GPU-1");
+    for group in [Group::Slow, Group::Fast] {
+        bench.tick();
+        bench.answer(0, group, "GPU-1");
+    }
+    let facts = bench.supervisor.facts();
+    let up: Vec<_> =
+        facts.cards.iter().map(|card| (card.id(), facts.is_up(card, bench.now))).collect();
+    assert_eq!(up, [("GPU-0", false), ("GPU-1", true)]);
+    let listening: Vec<_> = facts.cards.iter().map(|card| card.listening.clone()).collect();
+    assert_eq!(listening, [None, Some(Ok(()))], "it was said of the number");
+    let soon = bench.run(seconds(30), |_| false);
+    assert!(soon.is_empty(), "{soon:?}");
+}
+
+#[test]
 fn cards_that_are_exchanged_all_the_time_are_forgotten_in_the_end() {
     let mut bench = Bench::open(1);
     for round in 0..200 {

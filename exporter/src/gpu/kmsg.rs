@@ -64,7 +64,13 @@ impl Log {
         let started = started(&self.uptime, now);
         let mut file = match self.file.take() {
             Some(file) => file,
-            None => open(&self.path)?,
+            None => {
+                let file = open(&self.path)?;
+                // It is read from its start again: what was counted of it is counted anew.
+                self.facts = KmsgFacts::default();
+                self.rest.clear();
+                file
+            }
         };
         let mut buffer = vec![0; LINE_MAX];
         let mut bytes = 0;

@@ -59,6 +59,25 @@ fn history_and_news_are_counted_once_each() {
 }
 
 #[test]
+fn a_log_that_is_opened_anew_is_counted_anew() {
+    let (mut log, folder) = log("again");
+    append(&log.path, "6,1,250000000,-;NVRM: Xid (PCI:0000:17:00): 79, pid=1\n6,2,3,-;NVRM: Xid");
+    let facts = log.collect(at(10_000)).expect("it reads");
+    assert_eq!(facts.cards.len(), 1);
+    // A file that can only be written to: reading it fails.
+    let unreadable = File::options().append(true).open(&log.path);
+    log.file = Some(unreadable.expect("the folder is writable"));
+    let failed = log.collect(at(10_000));
+    assert!(matches!(failed, Err(CollectError::Failed { .. })), "{failed:?}");
+    assert_eq!(log.collect(at(10_000)).expect("it reads again"), facts, "nothing counts twice");
+    append(&log.path, " (PCI:0000:18:00): 31, pid=1\n");
+    let facts = log.collect(at(10_000)).expect("it reads");
+    let count = |card: &str, code| facts.of(card)?.get(code).map(|seen| seen.count);
+    assert_eq!((count("0000:17:00.0", 79), count("0000:18:00.0", 31)), (Some(1), Some(1)));
+    std::fs::remove_dir_all(folder).expect("it is ours");
+}
+
+#[test]
 fn a_log_that_may_not_be_read_is_no_failure() {
     let (mut log, folder) = log("absent");
     let absent = log.collect(at(10_000));

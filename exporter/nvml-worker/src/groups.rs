@@ -11,6 +11,14 @@ use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::sys_exports::field_id as id;
 
+/// The call that counts errors of memory.
+pub(crate) const ECC_ERRORS: &str = "nvmlDeviceGetTotalEccErrors";
+const VOLATILE: u32 = 0;
+const LIFETIME: u32 = 2;
+const UNCORRECTED: u32 = 1;
+/// Its argument for those not put right since the driver was loaded.
+pub(crate) const VOLATILE_UNCORRECTED: u32 = VOLATILE + UNCORRECTED;
+
 /// Links that a card can have.
 const LINKS_MAX: u32 = 18;
 /// Instances that a card can be split into.
@@ -92,8 +100,8 @@ pub(crate) fn slow(reading: &mut Reading<'_>) -> Slow {
     let mig = reading.take(("nvmlDeviceGetMigMode", 0), Device::mig_mode);
     let mig_enabled = mig.map(|mode| mode.current != 0);
     Slow {
-        ecc_volatile: ecc(reading, EccCounter::Volatile, 0),
-        ecc_lifetime: ecc(reading, EccCounter::Aggregate, 2),
+        ecc_volatile: ecc(reading, EccCounter::Volatile, VOLATILE),
+        ecc_lifetime: ecc(reading, EccCounter::Aggregate, LIFETIME),
         rows: Rows { corrected, uncorrected, pending: yes(pending), failed: yes(failed) },
         retired_single_bit: single,
         retired_double_bit: double,
@@ -123,12 +131,12 @@ pub(crate) fn slow(reading: &mut Reading<'_>) -> Slow {
 
 fn ecc(reading: &mut Reading<'_>, counter: EccCounter, at: u32) -> Ecc {
     let mut count = |error: MemoryError, at| {
-        let call = ("nvmlDeviceGetTotalEccErrors", at);
+        let call = (ECC_ERRORS, at);
         reading.take(call, |card| card.total_ecc_errors(error, counter))
     };
     Ecc {
         corrected: count(MemoryError::Corrected, at),
-        uncorrected: count(MemoryError::Uncorrected, at + 1),
+        uncorrected: count(MemoryError::Uncorrected, at + UNCORRECTED),
     }
 }
 

@@ -16,11 +16,13 @@ mod fallback;
 mod fault;
 mod groups;
 mod library;
+mod missing;
 pub mod protocol;
 mod reading;
 mod worker;
 
 pub use library::DEFAULT_LIBRARIES;
+pub use missing::Wanted;
 pub use worker::{Ending, run};
 
 /// The argument that makes a program a worker instead of what it is otherwise: the supervisor

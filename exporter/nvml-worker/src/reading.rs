@@ -10,11 +10,19 @@ use nvml_wrapper::structs::device::FieldId;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Problems told of in one report.
-const PROBLEMS_MAX: usize = 8;
+/// Problems told of in one report: more than there are values that are judged by.
+pub(crate) const PROBLEMS_MAX: usize = 16;
+
+/// The call that reads many fields.
+pub(crate) const FIELD_VALUES: &str = "nvmlDeviceGetFieldValues";
 
 /// A call with what tells it from others of the same name: a sensor, a link, a field.
 pub(crate) type Call = (&'static str, u32);
+
+/// How a call is named in problems.
+pub(crate) fn name((function, argument): Call) -> String {
+    format!("{function}({argument})")
+}
 
 /// Calls that a card does not support, each until it is worth another try: a driver may be asked
 /// hundreds of things a second that it will never know.
@@ -81,16 +89,17 @@ impl<'a> Reading<'a> {
     /// Makes one call for many fields, each of which may fail alone. Values come in the order of
     /// `ids`.
     pub(crate) fn fields<const N: usize>(&mut self, ids: [u32; N]) -> [Option<u64>; N] {
-        const FUNCTION: &str = "nvmlDeviceGetFieldValues";
         let mut values = [None; N];
-        let wanted: Vec<usize> =
-            (0..N).filter(|at| !self.unsupported.skips((FUNCTION, ids[*at]), self.now)).collect();
+        let wanted: Vec<usize> = (0..N)
+            .filter(|at| !self.unsupported.skips((FIELD_VALUES, ids[*at]), self.now))
+            .collect();
         if wanted.is_empty() {
             return values;
         }
         let asked: Vec<FieldId> = wanted.iter().map(|at| FieldId(ids[*at])).collect();
         let answered = self.answered;
-        let Some(samples) = self.take((FUNCTION, 0), |card| card.field_values_for(&asked)) else {
+        let Some(samples) = self.take((FIELD_VALUES, 0), |card| card.field_values_for(&asked))
+        else {
             return values;
         };
         // The call says nothing by itself: each field may fail.
@@ -101,14 +110,17 @@ impl<'a> Reading<'a> {
                     self.answered = true;
                     values[at] = Some(whole(value));
                 }
-                Err(error) => self.failed((FUNCTION, ids[at]), &error),
+                // What a driver says of a field that is younger than it.
+                Err(NvmlError::InvalidArg) => {
+                    self.failed((FIELD_VALUES, ids[at]), &NvmlError::NotSupported);
+                }
+                Err(error) => self.failed((FIELD_VALUES, ids[at]), &error),
             }
         }
         values
     }
 
     fn failed(&mut self, call: Call, error: &NvmlError) {
-        let (function, argument) = call;
         match fault::kind(error) {
             FaultKind::NotSupported => self.unsupported.remember(call, self.now),
             FaultKind::GpuLost
@@ -118,14 +130,14 @@ impl<'a> Reading<'a> {
             | FaultKind::VersionMismatch
             | FaultKind::CardChanged
             | FaultKind::Uninitialized => {
-                self.fatal.get_or_insert_with(|| fault::of(function, error));
+                self.fatal.get_or_insert_with(|| fault::of(call.0, error));
             }
             FaultKind::NoPermission
             | FaultKind::Timeout
             | FaultKind::BadRequest
             | FaultKind::Driver => {
                 if self.problems.len() < PROBLEMS_MAX {
-                    let name = format!("{function}({argument})");
+                    let name = name(call);
                     let fault = fault::of(&name, error);
                     self.problems.push(Problem { call: name, fault });
                 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use metric_catalog::labels::ThrottleReason;
+use nvml_worker::Wanted;
 use nvml_worker::protocol::{Fast, Slow};
 
 use super::{Findings, History, Input, NODE, Outcome, missing};
@@ -127,7 +128,10 @@ pub(super) fn responding(input: &Input<'_>, _: &mut History) -> Findings {
 /// The driver asks for nothing.
 pub(super) fn recovery(input: &Input<'_>, _: &mut History) -> Findings {
     by_slow(input, |slow, _, _| {
-        let wants = match slow.recovery_action? {
+        let Some(action) = slow.recovery_action else {
+            return failed(slow, &[Wanted::RecoveryAction]);
+        };
+        let wants = match action {
             0 => return Some(Outcome::Pass),
             1 => "a reset of the card",
             2 => "a reboot of the node",
@@ -185,8 +189,10 @@ pub(super) fn ecc(input: &Input<'_>, history: &mut History) -> Findings {
         match (grew, slow.rows.failed) {
             (_, Some(true)) => Some(Outcome::Fail("a row could not be remapped".to_owned())),
             (Some(true), _) => Some(Outcome::Fail("new uncorrected memory errors".to_owned())),
-            (None, None) => None,
-            (Some(false) | None, Some(false) | None) => Some(Outcome::Pass),
+            (grew @ (Some(false) | None), row @ (Some(false) | None)) => {
+                let wanted = [Wanted::UncorrectedErrors, Wanted::RowFailed];
+                failed(slow, &wanted).or_else(|| grew.or(row).map(|_| Outcome::Pass))
+            }
         }
     })
 }
@@ -194,11 +200,20 @@ pub(super) fn ecc(input: &Input<'_>, history: &mut History) -> Findings {
 /// Nothing waits for a reset to be repaired.
 pub(super) fn row_remap(input: &Input<'_>, _: &mut History) -> Findings {
     by_slow(input, |slow, _, _| match (slow.rows.pending, slow.retire_pending) {
-        (None, None) => None,
         (Some(true), _) => Some(Outcome::Fail("a row waits for a reset to be remapped".into())),
         (_, Some(true)) => Some(Outcome::Fail("a page waits for a reset to be retired".into())),
-        (Some(false) | None, Some(false) | None) => Some(Outcome::Pass),
+        (row @ (Some(false) | None), page @ (Some(false) | None)) => {
+            let wanted = [Wanted::RowPending, Wanted::RetirePending];
+            failed(slow, &wanted).or_else(|| row.or(page).map(|_| Outcome::Pass))
+        }
     })
+}
+
+/// What is missing because it could not be read is unknown; `None` where nothing is, and where the
+/// card does not have it.
+fn failed(slow: &Slow, wanted: &[Wanted]) -> Option<Outcome> {
+    let problem = wanted.iter().find_map(|value| slow.problem(*value))?;
+    Some(Outcome::Unknown(problem.fault.detail.clone()))
 }
 
 /// Not slowed down by the hardware. The power limit is part of the job, not a fault.

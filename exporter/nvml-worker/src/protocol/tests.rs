@@ -122,7 +122,7 @@ fn the_fullest_report_fits_a_line() {
         links: (0..18).map(|link| Link { link, up: true, errors: errors.clone() }).collect(),
         instances: (0..16).map(instance).collect(),
         processes: vec![Process { pid: u32::MAX, bytes: Some(u64::MAX) }; 256],
-        problems: vec![Problem { call: long, fault }; 8],
+        problems: vec![Problem { call: long, fault }; crate::reading::PROBLEMS_MAX],
         ..Slow::default()
     };
     let values = Values::Slow(Box::new(slow));

@@ -308,7 +308,9 @@ impl Cards {
             if turn.asked == Some(group) && card.stuck(now) > interval {
                 hung.extend(card.busy_since);
             }
-            if !good {
+            if good {
+                partly.extend(problems(card, group));
+            } else {
                 partly.extend(failure(card, group, now));
             }
         }
@@ -320,6 +322,19 @@ impl Cards {
         let hung_since = hung.into_iter().min_by_key(|since| since.mono);
         Outcome { result, partly, took: took.unwrap_or_default(), hung_since }
     }
+}
+
+/// What of a card's values could not be read, while the rest could.
+fn problems(card: &Card, group: Group) -> impl Iterator<Item = CollectError> + '_ {
+    let problems = match group {
+        Group::Fast => card.fast.as_ref().map(|fast| &fast.value.problems),
+        Group::Slow => card.slow.as_ref().map(|slow| &slow.value.problems),
+        Group::Fixed => card.fixed.as_ref().map(|fixed| &fixed.value.problems),
+    };
+    problems.into_iter().flatten().map(|problem| {
+        let detail = format!("card {} ({}): {}", card.index, card.id(), problem.fault.detail);
+        CollectError::new(error_kind(problem.fault.kind), detail)
+    })
 }
 
 /// Why a card's values are not there; `None` while it has not had the time.

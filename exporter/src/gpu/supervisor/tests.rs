@@ -1,7 +1,7 @@
 //! The supervisor in virtual time.
 
 use super::*;
-use nvml_worker::protocol::{Fast, Fixed, Hello, Slow, Values};
+use nvml_worker::protocol::{Fast, Fixed, Hello, Problem, Slow, Values};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -452,6 +452,27 @@ fn a_program_that_cannot_be_started_is_tried_again() {
     bench.supervisor.start_failed("no such file", bench.now);
     assert_eq!(kind(bench.result(None)), Some(ErrorKind::Crashed));
     assert_eq!(bench.run(seconds(2), |_| false), [Action::Start]);
+}
+
+#[test]
+fn a_part_of_a_card_that_cannot_be_read_is_a_part_that_failed() {
+    let mut bench = Bench::open(2);
+    bench.run(seconds(2), |_| false);
+    while !bench.tick().contains(&Action::Say(Request::Poll { card: 1, group: Group::Slow })) {
+        bench.answer(0, Group::Fast, "");
+        bench.answer(1, Group::Fast, "");
+        bench.answer(0, Group::Slow, "");
+        bench.wait(Duration::from_millis(100));
+    }
+    let fault = Fault { kind: FaultKind::NoPermission, detail: "f(1): no permission".to_owned() };
+    let problems = vec![Problem { call: "f(1)".to_owned(), fault }];
+    let values = Values::Slow(Box::new(Slow { problems, ..Slow::default() }));
+    bench.supervisor.report(Report::Sample { card: 1, micros: 1, values }, bench.now);
+    let (fast, slow) = bench.supervisor.outcome(None, bench.now);
+    assert_eq!((fast.result, fast.partly), (Some(Ok(())), vec![]));
+    let why = "card 1 (GPU-1): f(1): no permission";
+    assert_eq!(slow.result, Some(Ok(())), "the rest of it worked");
+    assert_eq!(slow.partly, [CollectError::new(ErrorKind::Permission, why)]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use nvml_worker::protocol::{Ecc, Fast, Fault, FaultKind, Memory, Rows, Slow};
+use nvml_worker::protocol::{Ecc, Fast, Fault, FaultKind, Memory, Problem, Rows, Slow};
 
 use super::*;
 use crate::gpu::facts::Stamped;
@@ -111,6 +111,47 @@ fn what_the_driver_and_the_memory_of_a_card_say() {
     assert!(fails(&world.says(GpuEcc, CARD), "could not be remapped"));
     world.card(|_, slow| slow.retire_pending = Some(true));
     assert!(fails(&world.says(GpuRowRemap, CARD), "to be retired"));
+}
+
+#[test]
+fn what_could_not_be_read_is_unknown_and_fails_in_the_end() {
+    use HealthCheck::{GpuEcc, GpuRecovery, GpuRowRemap};
+    let mut world = World::new(&[]);
+    let problem = |call: &str| {
+        let fault = fault(FaultKind::Timeout, &format!("{call}: timed out"));
+        Problem { call: call.to_owned(), fault }
+    };
+    let fields = |world: &World, action| {
+        world.card(|_, slow| {
+            slow.recovery_action = action;
+            slow.ecc_volatile.uncorrected = Some(0);
+            slow.problems = match action {
+                Some(_) => Vec::new(),
+                None => vec![problem("nvmlDeviceGetFieldValues(0)")],
+            };
+        });
+    };
+    fields(&world, Some(0));
+    assert!(world.judge().healthy);
+    assert_eq!(world.says(GpuRecovery, CARD), Outcome::Pass);
+    assert!(world.lacks(GpuRowRemap), "the card has no such thing");
+    fields(&world, None);
+    for check in [GpuRecovery, GpuEcc, GpuRowRemap] {
+        assert!(unknown(&world.says(check, CARD), "FieldValues(0): timed out"), "{check:?}");
+    }
+    world.pass(3600);
+    fields(&world, None);
+    let (healthy, judged) = world.ask(GpuRecovery, CARD);
+    assert!(!healthy && !judged.passes, "{judged:?}");
+    // What is there still counts, whatever else is missing.
+    world.card(|_, slow| {
+        slow.problems = vec![problem("nvmlDeviceGetTotalEccErrors(1)")];
+        slow.rows.failed = Some(true);
+    });
+    assert!(fails(&world.says(GpuEcc, CARD), "could not be remapped"));
+    // A problem of something else is none of these checks'.
+    world.card(|_, slow| slow.problems = vec![problem("nvmlDeviceGetTotalEccErrors(2)")]);
+    assert!(world.lacks(GpuEcc) && world.lacks(GpuRecovery));
 }
 
 #[test]

@@ -114,7 +114,8 @@ pub struct Cli {
     /// failing probe counts). May be repeated.
     #[arg(long = "service", value_name = "NAME,KEY=VALUE,..", help_heading = "Services")]
     pub services: Vec<Service>,
-    /// Memory of each NUMA node that no host cache may take; by default the larger of 8GiB and 5 %.
+    /// Memory of each NUMA node that no host cache may take; by default the larger of 8GiB and 5 %,
+    /// but at most an eighth of the node.
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, help_heading = "Services")]
     pub reserve: Option<u64>,
     /// File that says until when work on this node is planned: lines of a role (or `all`) and

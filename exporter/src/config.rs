@@ -45,7 +45,8 @@ pub struct Config {
     pub expect_gpus: Option<u32>,
     /// Ports that KV transfer needs.
     pub rdma_required: Vec<RdmaPort>,
-    /// Memory of a node that nobody may plan with; `None`: the larger of 8 GiB and 5 %.
+    /// Memory of a node that nobody may plan with; `None`: the larger of 8 GiB and 5 %, at most
+    /// an eighth of the node.
     pub reserve: Option<u64>,
     /// Device memory that must be free on a card that no service owns.
     pub gpu_reserve: u64,

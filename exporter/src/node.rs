@@ -8,6 +8,7 @@ pub mod page;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 
 use node_info::{
     Found, Node, Port, Pressure, Problem, Root, Watermarks, default_reserve, headroom,
@@ -36,11 +37,35 @@ impl NumaFacts {
         let room = |node: &Node| {
             let memory = node.memory.filter(|memory| memory.total > 0)?;
             let marks = self.watermarks.iter().find(|marks| marks.node == node.id)?;
-            let reserve = reserve.unwrap_or_else(|| default_reserve(memory.total));
-            Some((node.id, headroom(&memory, marks, reserve)))
+            Some((node.id, headroom(&memory, marks, in_force(reserve, memory.total))))
         };
         self.nodes.iter().filter_map(room).collect()
     }
+
+    /// What is kept free of each node, in bytes: `reserve`, or the default one. Only nodes that are
+    /// judged by it: those with memory, as far as that is known, and with CPUs. Memory without them
+    /// is of cards or expanders and may be given away whole.
+    #[must_use]
+    pub fn reserves(&self, reserve: Option<u64>) -> BTreeMap<u32, u64> {
+        let kept = |node: &Node| {
+            let memory = node.memory.filter(|memory| memory.total > 0)?;
+            self.may_have_cpus(node).then(|| (node.id, in_force(reserve, memory.total)))
+        };
+        self.nodes.iter().filter_map(kept).collect()
+    }
+
+    /// Whether a node has CPUs, or its list of them could not be read.
+    #[must_use]
+    pub fn may_have_cpus(&self, node: &Node) -> bool {
+        let list = Path::new(&format!("node{}", node.id)).join("cpulist");
+        let unread = || self.problems.iter().any(|problem| problem.path.ends_with(&list));
+        !node.cpus.is_empty() || unread()
+    }
+}
+
+/// What is kept free of a node of `total` bytes.
+fn in_force(reserve: Option<u64>, total: u64) -> u64 {
+    reserve.unwrap_or_else(|| default_reserve(total))
 }
 
 /// Pressure, a resource an entry.

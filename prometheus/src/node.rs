@@ -142,6 +142,8 @@ catalog! {
     /// Free plus safely reclaimable, less watermarks and reserve; negative when the reserve is
     /// touched.
     NUMA_HEADROOM: Gauge<(NumaNode,)> = "sightline_node_numa_headroom_bytes";
+    /// What is kept free of a NUMA node; only nodes with CPUs are judged by it.
+    NUMA_RESERVE: Gauge<(NumaNode,)> = "sightline_node_numa_reserve_bytes";
     /// Page allocations; outcome is hit, miss, foreign, interleave_hit, local_node or other_node.
     NUMA_PAGE_ALLOCATIONS: Counter<(NumaNode, PageAllocation)> =
         "sightline_node_numa_page_allocations_total";

@@ -89,8 +89,8 @@ pub const HOST_OFF_NODE_RATIO: f64 = 0.05;
 pub const RESTARTS_FAST: f64 = 2.0;
 /// Restarts in an hour that count as one: weights may take long to load before each crash.
 pub const RESTARTS_SLOW: f64 = 3.0;
-/// Headroom of a NUMA node, as a share of its memory, that pages: half of its reserve is eaten.
-pub const NUMA_HEADROOM_RATIO: f64 = -0.025;
+/// Headroom of a NUMA node, as a share of its reserve, that pages: half of the reserve is eaten.
+pub const NUMA_HEADROOM_RATIO: f64 = -0.5;
 /// Share of time that all tasks may wait for memory, over a minute.
 pub const MEMORY_STALLED_RATIO: f64 = 0.01;
 /// Age of a collector's data, with `COLLECTOR_STALE_INTERVALS`, from which it is a blind spot.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use metric_catalog::slo;
 use node_info::{Port, PortState, Resource};
 
 use super::{Findings, History, Input, NODE, Outcome, missing};
@@ -10,15 +11,16 @@ use crate::hostcache::join::NodeJoin;
 /// Time all tasks waited for memory, of the last minute.
 const STALLED_MAX: f64 = 0.01;
 
-/// Half of the default reserve: below it the node is about to run out of memory.
-const EATEN_MAX: f64 = 0.025;
+/// Share of the reserve that may be in use: beyond it the node is about to run out of memory.
+const EATEN_MAX: f64 = -slo::NUMA_HEADROOM_RATIO;
 
 /// How long a killed process, or a link that went down, counts.
 const WINDOW: Duration = Duration::from_secs(600);
 
 const GB: f64 = 1e9;
 
-/// There is room on each NUMA node for what its services have yet to take.
+/// There is room on each NUMA node for what its services have yet to take. Nodes without CPUs are
+/// not judged: nothing is killed for lack of them alone.
 pub(super) fn headroom(input: &Input<'_>, _: &mut History) -> Findings {
     let view = &input.facts.numa;
     let Some(facts) = view.facts.as_deref() else {
@@ -28,21 +30,24 @@ pub(super) fn headroom(input: &Input<'_>, _: &mut History) -> Findings {
             Findings::Of(Vec::new())
         };
     };
-    let with_memory = facts.nodes.iter().filter(|node| node.memory.is_none_or(|m| m.total > 0));
+    let reserves = facts.reserves(input.config.reserve);
+    let judged = |node: &&node_info::Node| {
+        node.memory.is_none_or(|memory| memory.total > 0) && facts.may_have_cpus(node)
+    };
     let one = |node: &node_info::Node| {
-        let total = node.memory.map_or(0.0, |memory| memory.total as f64);
-        let outcome = match input.joined.nodes.get(&node.id) {
-            Some(joined) => room(*joined, total),
+        let reserve = reserves.get(&node.id);
+        let outcome = match input.joined.nodes.get(&node.id).zip(reserve) {
+            Some((joined, reserve)) => room(*joined, *reserve),
             None => Outcome::Unknown(
                 facts.problems.first().map_or_else(|| missing(&view.status), ToString::to_string),
             ),
         };
         (node.id.to_string(), outcome)
     };
-    Findings::Of(with_memory.map(one).collect())
+    Findings::Of(facts.nodes.iter().filter(judged).map(one).collect())
 }
 
-fn room(node: NodeJoin, total: f64) -> Outcome {
+fn room(node: NodeJoin, reserve: u64) -> Outcome {
     let (headroom, outstanding) = (node.headroom as f64 / GB, node.outstanding as f64 / GB);
     if node.outstanding > 0 && node.left() < 0 {
         let reason = format!(
@@ -51,8 +56,9 @@ fn room(node: NodeJoin, total: f64) -> Outcome {
             headroom.max(0.0)
         );
         Outcome::Fail(reason)
-    } else if (node.headroom as f64) < -EATEN_MAX * total {
-        Outcome::Fail(format!("{:.1} GB of the reserve are in use", -headroom))
+    } else if (node.headroom as f64) < -EATEN_MAX * reserve as f64 {
+        let reserve = reserve as f64 / GB;
+        Outcome::Fail(format!("{:.1} GB of the reserve of {reserve:.1} GB are gone", -headroom))
     } else {
         Outcome::Pass
     }

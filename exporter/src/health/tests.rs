@@ -46,7 +46,7 @@ impl World {
     fn judge(&mut self) -> Verdict {
         let facts = self.slots.view(self.now);
         let states = crate::service::states(&self.config.services, &facts);
-        let headroom = facts.numa.facts.as_ref().map(|numa| numa.headroom(Some(0)));
+        let headroom = facts.numa.facts.as_ref().map(|numa| numa.headroom(self.config.reserve));
         let joined = hostcache::page::of_facts(&states, &facts, &headroom.unwrap_or_default());
         let input = Input { config: &self.config, facts: &facts, states: &states, joined: &joined };
         self.judge.judge(&input)
@@ -241,7 +241,7 @@ fn numa(free: u64) -> NumaFacts {
         memory: Some(memory),
         huge_pages: None,
         allocations: None,
-        cpus: Vec::new(),
+        cpus: vec![0],
         distances: Vec::new(),
     };
     let marks = Watermarks { node: 1, min: 0, low: 0, high: 0, managed: 100 * GIB };
@@ -251,6 +251,7 @@ fn numa(free: u64) -> NumaFacts {
 #[test]
 fn a_node_needs_room_for_what_its_services_have_yet_to_take() {
     let mut world = World::new(&["a,node=1"]);
+    world.config.reserve = Some(0);
     world.slots.numa.finish(world.now, Ok(numa(50 * GIB)));
     assert_eq!(world.says(HealthCheck::NumaHeadroom, "1"), Outcome::Pass);
     for (planned, allocated, fits) in [(60, 20, true), (71, 20, false), (90, 90, true)] {
@@ -268,11 +269,63 @@ fn a_node_needs_room_for_what_its_services_have_yet_to_take() {
         ..numa(0)
     };
     world.slots.numa.finish(world.now, Ok(low));
-    assert!(fails(&world.says(HealthCheck::NumaHeadroom, "1"), "3.2 GB of the reserve"));
+    assert!(fails(&world.says(HealthCheck::NumaHeadroom, "1"), "3.2 GB of the reserve of 0.0"));
     // A collector that hangs: the node it knew stays, unknown.
     world.pass(10);
     let (_, judged) = world.ask(HealthCheck::NumaHeadroom, "1");
     assert!(unknown(&judged.outcome, "the last is 10s old") && !judged.passes, "{judged:?}");
+}
+
+/// A node of so much memory, in GiB, with CPUs or without.
+fn sized(total: u64, free: u64, has_cpus: bool) -> NumaFacts {
+    let mut facts = numa(free * GIB);
+    let node = &mut facts.nodes[0];
+    node.memory =
+        Some(NodeMemory { total: total * GIB, free: free * GIB, ..NodeMemory::default() });
+    node.cpus = if has_cpus { vec![0] } else { Vec::new() };
+    facts
+}
+
+#[test]
+fn what_of_the_reserve_may_be_gone_is_half_of_the_one_in_force() {
+    let mut world = World::new(&[]);
+    let fits = |world: &mut World, total, free, reserve: Option<u64>| {
+        world.config.reserve = reserve.map(|reserve| reserve * GIB);
+        world.slots.numa.finish(world.now, Ok(sized(total, free, true)));
+        let (healthy, judged) = world.ask(HealthCheck::NumaHeadroom, "1");
+        assert_eq!(healthy, judged.passes);
+        healthy
+    };
+    // Small nodes: an eighth is kept, and half of it may be gone.
+    assert!(fits(&mut world, 8, 3, None));
+    assert!(fits(&mut world, 16, 2, None));
+    assert!(fits(&mut world, 16, 1, None));
+    assert!(!fits(&mut world, 16, 0, None));
+    // Between: 8 GiB are more than a twentieth, and not gone before half of them are.
+    assert!(fits(&mut world, 100, 5, None));
+    assert!(!fits(&mut world, 100, 3, None));
+    // Large ones: a twentieth, of which 2.5 % of the node are half.
+    assert!(fits(&mut world, 400, 11, None));
+    assert!(!fits(&mut world, 400, 9, None));
+    // What the operator says.
+    assert!(fits(&mut world, 100, 3, Some(4)));
+    assert!(!fits(&mut world, 100, 9, Some(20)));
+}
+
+#[test]
+fn nodes_without_cpus_are_not_judged_by_their_memory() {
+    let mut world = World::new(&[]);
+    world.slots.numa.finish(world.now, Ok(sized(96, 0, false)));
+    assert!(world.lacks(HealthCheck::NumaHeadroom));
+    // Unless the list could not be read.
+    let problem = node_info::Problem {
+        path: "/sys/devices/system/node/node1/cpulist".into(),
+        kind: node_info::FactKind::Permission,
+        reason: "denied".to_owned(),
+    };
+    let problems = vec![problem];
+    world.slots.numa.finish(world.now, Ok(NumaFacts { problems, ..sized(96, 0, false) }));
+    assert!(fails(&world.says(HealthCheck::NumaHeadroom, "1"), "are gone"));
 }
 
 #[test]

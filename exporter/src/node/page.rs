@@ -40,6 +40,9 @@ pub fn numa(view: &View<NumaFacts>, reserve: Option<u64>, page: &mut Page) {
     for (node, bytes) in facts.headroom(reserve) {
         page.gauge(catalog::NUMA_HEADROOM, (id(node),), bytes as f64);
     }
+    for (node, bytes) in facts.reserves(reserve) {
+        page.gauge(catalog::NUMA_RESERVE, (id(node),), bytes as f64);
+    }
 }
 
 fn memory(node: &Node, page: &mut Page) {

@@ -56,6 +56,9 @@ fn headroom_is_of_nodes_of_which_all_is_known() {
     let expect = BTreeMap::from([(0, room(17_016, default)), (3, room(17_000, default))]);
     assert_eq!(facts.headroom(None), expect, "a node without memory has no room to speak of");
     assert_eq!(facts.headroom(Some(0))[&3], room(17_000, 0));
+    // A node of memory only is not judged by what is kept free of it.
+    assert_eq!(facts.reserves(None), BTreeMap::from([(0, default)]));
+    assert_eq!(facts.reserves(Some(GIB)), BTreeMap::from([(0, GIB)]));
     tree.remove("proc/zoneinfo");
     let view = numa_of(&tree);
     assert!(view.facts.expect("memory is known").headroom(None).is_empty());
@@ -106,7 +109,7 @@ fn gauges_go_and_counters_stay() {
     slot.finish(now, numa(&root(&tree), &slot));
     let lines = |at| samples(|page| page::numa(&slot.view(at), None, page));
     let fresh = lines(now);
-    assert_eq!(fresh.len(), 9 + 1 + 6 + 1, "{fresh:?}");
+    assert_eq!(fresh.len(), 9 + 2 + 6 + 1, "{fresh:?}");
     let old = lines(now + Duration::from_secs(4));
     assert_eq!(old.len(), 6);
     assert!(old.iter().all(|line| line.contains("page_allocations_total")), "{old:?}");

@@ -84,7 +84,7 @@ fn services() -> Vec<Alert> {
 
 fn host() -> Vec<Alert> {
     let smallest = |gauge| min(gauge).per_target_and(NumaNode::KEY);
-    let total = smallest(m::NUMA_MEMORY_TOTAL).times(slo::NUMA_HEADROOM_RATIO);
+    let eaten = largest(m::NUMA_RESERVE, NumaNode::KEY).times(slo::NUMA_HEADROOM_RATIO);
     vec![
         Alert {
             severity: Severity::Critical,
@@ -102,7 +102,7 @@ fn host() -> Vec<Alert> {
             runbook: "numa-memory",
             panel: board("numa-headroom-share"),
             threshold: Some(slo::NUMA_HEADROOM_RATIO),
-            ..cause("NumaMemoryLow", smallest(m::NUMA_HEADROOM).below(total), 120)
+            ..cause("NumaMemoryLow", smallest(m::NUMA_HEADROOM).below(eaten), 120)
         },
         Alert {
             summary: "RDMA port {{ $labels.device }}/{{ $labels.port }} of {{ $labels.node }} is \

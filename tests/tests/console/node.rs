@@ -170,6 +170,7 @@ fn numa(page: &mut Page, node: u64, n: u64) {
         (m::NUMA_MEMORY_MLOCKED, 20.0),
         (m::NUMA_MEMORY_UNACCOUNTED, 1.0),
         (m::NUMA_HEADROOM, if node == 0 { 80.0 - wave } else { -10.0 }),
+        (m::NUMA_RESERVE, 12.8),
     ] {
         page.gauge(gauge, of(), gib * GIB);
     }

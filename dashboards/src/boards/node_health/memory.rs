@@ -30,7 +30,7 @@ fn room() -> Line {
     let used = of(node::NUMA_MEMORY_TOTAL).minus(of(node::NUMA_MEMORY_FREE)).minus(cached());
     let outstanding =
         sum(node::HOSTCACHE_PLANNED).by(BY).minus(sum(node::HOSTCACHE_ALLOCATED).by(BY));
-    let share = ratio(min(node::NUMA_HEADROOM).by(BY), max(node::NUMA_MEMORY_TOTAL).by(BY));
+    let share = ratio(min(node::NUMA_HEADROOM).by(BY), max(node::NUMA_RESERVE).by(BY));
     line(
         9,
         vec![
@@ -61,10 +61,11 @@ fn room() -> Line {
                 .signed()
                 .into(),
             lines("numa-headroom-share")
-                .title("Headroom, share of the node")
+                .title("Headroom, share of the reserve")
                 .describe(
                     "Below 0 the reserve is touched. Below the line half of it is gone, and the \
-                     kernel will soon kill what is bound to this node: stop something there.",
+                     kernel will soon kill what is bound to this node: stop something there. Nodes \
+                     without CPUs have no reserve and are not shown.",
                 )
                 .unit(Unit::Ratio)
                 .query(share, NUMA)

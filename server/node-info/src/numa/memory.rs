@@ -90,12 +90,14 @@ pub fn headroom(memory: &NodeMemory, watermarks: &Watermarks, reserve: u64) -> i
     i64::try_from(room).expect("clamped to what fits")
 }
 
-/// What is kept free of a node where the operator does not say: a twentieth, at least 8 GiB.
+/// What is kept free of a node where the operator does not say: a twentieth, at least 8 GiB, but
+/// never more than an eighth: a small node would be all reserve.
 #[must_use]
 pub const fn default_reserve(total: u64) -> u64 {
     const LEAST: u64 = 8 << 30;
-    let share = total / 20;
-    if share > LEAST { share } else { LEAST }
+    let (share, most) = (total / 20, total / 8);
+    let wanted = if share > LEAST { share } else { LEAST };
+    if wanted < most { wanted } else { most }
 }
 
 /// `Node 0 MemTotal:   1000 kB`, a field a line.

@@ -155,6 +155,9 @@ fn headroom_is_what_is_left_of_what_can_be_had() {
     assert_eq!(reserve, (256 << 30) / 20);
     assert_eq!(headroom(&memory, &marks(2 << 30), reserve), (138 << 30) - (256 << 30) / 20);
     assert_eq!(default_reserve(64 << 30), 8 << 30);
+    assert_eq!(default_reserve(100 << 30), 8 << 30);
+    assert_eq!(default_reserve(8 << 30), 1 << 30, "of a small node, an eighth");
+    assert_eq!(default_reserve(0), 0);
     let full = NodeMemory { free: 1 << 30, file: None, ..memory };
     assert_eq!(headroom(&full, &marks(2 << 30), 8 << 30), -(9 << 30));
     assert_eq!(headroom(&full, &marks(u64::MAX), u64::MAX), i64::MIN);

@@ -25,6 +25,26 @@ pub use collect::{CacheFacts, Found, start};
 /// A NUMA node, or none in particular.
 pub type NodeId = Option<u32>;
 
+/// Most pools of a model; whoever names more is not believed.
+const POOLS_MAX: usize = 32;
+
+/// Longest name of a pool.
+const NAME_MAX: usize = 64;
+
+/// Most nodes of a machine: Linux numbers them from 0 to one less.
+const NODES_MAX: u32 = 1024;
+
+/// Whether a word can be the name of a pool: it becomes a label.
+fn is_pool(name: &str) -> bool {
+    let sane = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(sane)
+}
+
+/// The begin of a word that is no name, as a message shows it.
+fn shown(name: &str) -> String {
+    name.chars().take(NAME_MAX).collect()
+}
+
 /// Stands for the pools of a service whose sizes are known only together.
 pub const ALL_POOLS: &str = "all";
 

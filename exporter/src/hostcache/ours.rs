@@ -7,7 +7,9 @@ use metric_catalog::labels::{Local, ModelName, NumaNode, Pool, Role, Tier};
 use metric_catalog::{process, server};
 
 use super::expo::{self, ExpoError, Sample};
-use super::{Cache, CacheSource, NodeId, Placed, Pools};
+use super::{
+    Cache, CacheSource, NAME_MAX, NODES_MAX, NodeId, POOLS_MAX, Placed, Pools, is_pool, shown,
+};
 
 /// What the page says.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +37,15 @@ pub enum PageError {
         /// What it says.
         value: f64,
     },
+    /// A pool has no name that a label could have.
+    #[error("{0:?} is no name of a pool: up to {NAME_MAX} letters, digits, _, - and .")]
+    Pool(String),
+    /// More pools than any model has.
+    #[error("it names more than {POOLS_MAX} pools")]
+    Pools,
+    /// A node that no machine has.
+    #[error("there is no NUMA node {0}: they are numbered below {NODES_MAX}")]
+    Node(u32),
 }
 
 /// Families that are read.
@@ -102,7 +113,12 @@ impl Sizes {
                 continue;
             }
             let beyond = || PageError::Bytes { name: sample.name.clone(), value: sample.value };
-            sizes.add(sample, bytes(sample)?).ok_or_else(beyond)?;
+            let bytes = bytes(sample)?;
+            check(sample)?;
+            sizes.add(sample, bytes).ok_or_else(beyond)?;
+            if sizes.device.len().max(sizes.host.len()) > POOLS_MAX {
+                return Err(PageError::Pools);
+            }
         }
         Ok(sizes)
     }
@@ -134,8 +150,7 @@ impl Sizes {
             }
         } else {
             // All candidates have the same ranks on the same nodes: their sum weighs as each does.
-            let node = sample.label(NumaNode::INFO.name).and_then(|node| node.parse().ok());
-            add(self.nodes.entry(node).or_default())?;
+            add(self.nodes.entry(node(sample)).or_default())?;
         }
         Some(())
     }
@@ -169,6 +184,23 @@ impl Sizes {
             placed: Some(self.placed).filter(|placed| placed.total > 0),
         }
     }
+}
+
+/// The node that a series is of.
+fn node(sample: &Sample) -> NodeId {
+    sample.label(NumaNode::INFO.name)?.parse().ok()
+}
+
+/// What becomes a label must be one of few, and fit.
+fn check(sample: &Sample) -> Result<(), PageError> {
+    if let Some(node) = node(sample).filter(|node| *node >= NODES_MAX) {
+        return Err(PageError::Node(node));
+    }
+    let pool = sample.label(Pool::INFO.name).unwrap_or_default();
+    if sample.name == server::KV_POOL_CAPACITY_BYTES.name() && !is_pool(pool) {
+        return Err(PageError::Pool(shown(pool)));
+    }
+    Ok(())
 }
 
 /// A whole number that a float can say exactly.
@@ -288,12 +320,35 @@ mod tests {
             let bad = read(&format!("{ratio} 2\n{capacity}{{tier=\"host\"}} {value}\n"));
             assert!(matches!(bad, Err(PageError::Bytes { .. })), "{value}: {bad:?}");
         }
-        let rank = |rank| format!("{capacity}{{tier=\"host\",tp_rank=\"{rank}\"}} 9e15\n");
+        let rank =
+            |rank| format!("{capacity}{{tier=\"host\",pool=\"kv\",tp_rank=\"{rank}\"}} 9e15\n");
         let many: String = (0..3_000).map(rank).collect();
         let beyond = read(&format!("{ratio} 2\n{many}"));
         assert!(matches!(beyond, Err(PageError::Bytes { .. })), "{beyond:?}");
         // A ratio of 0 is a server without a tier.
         let none = cache(&format!("{ratio} 0\n"));
         assert_eq!((none.ratio, none.pools.0.len(), none.placed), (None, 0, None));
+    }
+
+    #[test]
+    fn what_becomes_a_label_is_bounded() {
+        let ratio = server::HICACHE_RATIO.name();
+        let capacity = server::KV_POOL_CAPACITY_BYTES.name();
+        let pool = |name: &str| format!("{capacity}{{tier=\"host\",pool=\"{name}\"}} 1\n");
+        let some =
+            |pools: usize| -> String { (0..pools).map(|n| pool(&format!("p{n}"))).collect() };
+        let of = |text: &str| read(&format!("{ratio} 2\n{text}"));
+        assert_eq!(cache(&format!("{ratio} 2\n{}", some(POOLS_MAX))).pools.0.len(), POOLS_MAX);
+        assert_eq!(of(&some(POOLS_MAX + 1)), Err(PageError::Pools));
+        let long = "p".repeat(NAME_MAX);
+        assert!(of(&pool(&long)).is_ok());
+        for name in [format!("{long}p"), String::new(), "a b".to_owned(), "ü".to_owned()] {
+            let refused = of(&pool(&name));
+            assert!(matches!(refused, Err(PageError::Pool(_))), "{name}: {refused:?}");
+        }
+        let needed = server::KV_HIT_CURVE_REQUIRED_BYTES.name();
+        let node = |node: u32| format!("{needed}{{numa_node=\"{node}\"}} 1\n");
+        assert!(of(&node(NODES_MAX - 1)).is_ok());
+        assert_eq!(of(&node(NODES_MAX)), Err(PageError::Node(NODES_MAX)));
     }
 }

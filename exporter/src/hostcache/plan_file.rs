@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Cache, CacheSource, NodeId, Pools, Sizes};
+use super::{
+    Cache, CacheSource, NAME_MAX, NODES_MAX, NodeId, POOLS_MAX, Pools, Sizes, is_pool, shown,
+};
 
 /// Longest file, in bytes.
 pub const FILE_MAX: usize = 4 << 20;
@@ -35,6 +37,18 @@ pub enum PlanError {
         /// Its value.
         value: String,
     },
+    /// A pool has no name that a label could have.
+    #[error("{0:?} is no name of a pool: up to {NAME_MAX} letters, digits, _, - and .")]
+    Pool(String),
+    /// More pools than any model has.
+    #[error("it names more than {POOLS_MAX} pools")]
+    Pools,
+    /// More nodes than any machine has.
+    #[error("it lists {0} nodes; a machine has at most {NODES_MAX}")]
+    Nodes(usize),
+    /// A node that no machine has.
+    #[error("there is no NUMA node {0}: they are numbered below {NODES_MAX}")]
+    Node(u32),
 }
 
 #[derive(Debug, Deserialize)]
@@ -111,12 +125,20 @@ impl Tier {
             return Err(PlanError::Value { what: "ratio", value: self.ratio.to_string() });
         }
         let mut pools: BTreeMap<(String, NodeId), Sizes> = BTreeMap::new();
-        for part in self.pools.iter().flat_map(|pool| &pool.parts) {
+        // One entry more than nodes: of ranks that are bound to none.
+        if self.nodes.len() > NODES_MAX as usize + 1 {
+            return Err(PlanError::Nodes(self.nodes.len()));
+        }
+        let beyond_all = |node: &u32| *node >= NODES_MAX;
+        if let Some(node) = self.nodes.iter().filter_map(|node| node.node).find(beyond_all) {
+            return Err(PlanError::Node(node));
+        }
+        for (name, of_rank) in self.of_rank()? {
             for node in &self.nodes {
-                let beyond = || PlanError::Sizes(part.name.clone());
-                let bytes = part.host_bytes.checked_mul(node.ranks.len() as u64);
+                let beyond = || PlanError::Sizes(name.to_owned());
+                let bytes = of_rank.checked_mul(node.ranks.len() as u64);
                 let bytes = bytes.ok_or_else(beyond)?;
-                let sizes = pools.entry((part.name.clone(), node.node)).or_default();
+                let sizes = pools.entry((name.to_owned(), node.node)).or_default();
                 let sum = sizes.planned.unwrap_or_default().checked_add(bytes);
                 sizes.planned = Some(sum.ok_or_else(beyond)?);
             }
@@ -127,6 +149,23 @@ impl Tier {
             unit_bytes: Some(self.unit_bytes).filter(|unit| *unit > 0),
             ..nothing
         })
+    }
+
+    /// Host bytes of one rank by pool.
+    fn of_rank(&self) -> Result<BTreeMap<&str, u64>, PlanError> {
+        let mut pools: BTreeMap<&str, u64> = BTreeMap::new();
+        for part in self.pools.iter().flat_map(|pool| &pool.parts) {
+            if !is_pool(&part.name) {
+                return Err(PlanError::Pool(shown(&part.name)));
+            }
+            let sum = pools.entry(&part.name).or_default();
+            let more = sum.checked_add(part.host_bytes);
+            *sum = more.ok_or_else(|| PlanError::Sizes(part.name.clone()))?;
+            if pools.len() > POOLS_MAX {
+                return Err(PlanError::Pools);
+            }
+        }
+        Ok(pools)
     }
 }
 
@@ -194,5 +233,32 @@ mod tests {
         assert!(reason(zero.as_bytes()).contains("ratio is 0"));
         let huge = with(tier(nodes).replace("1000", "18446744073709551615"));
         assert!(reason(huge.as_bytes()).contains("\"c4\""));
+    }
+
+    #[test]
+    fn what_becomes_a_label_is_bounded() {
+        let of = |pools: &[String], nodes: &[u32]| {
+            let part = |name: &String| format!(r#"{{"name": "{name}", "host_bytes": 1}}"#);
+            let parts: Vec<String> = pools.iter().map(part).collect();
+            let node = |node: &u32| format!(r#"{{"node": {node}, "ranks": [0]}}"#);
+            let nodes: Vec<String> = nodes.iter().map(node).collect();
+            let (parts, nodes) = (parts.join(","), nodes.join(","));
+            let text = format!(
+                r#"{{"valid": true, "host_tier": {{"ratio": 2.0, "unit_bytes": 1,
+                    "pools": [{{"parts": [{parts}]}}], "nodes": [{nodes}]}}}}"#
+            );
+            read(text.as_bytes()).map(|cache| cache.pools.0.len())
+        };
+        let some = |pools: usize| -> Vec<String> { (0..pools).map(|n| format!("p{n}")).collect() };
+        let all: Vec<u32> = (0..NODES_MAX).collect();
+        assert_eq!(of(&some(POOLS_MAX), &all).expect("it fits"), POOLS_MAX * all.len());
+        assert!(matches!(of(&some(POOLS_MAX + 1), &[0]), Err(PlanError::Pools)));
+        for name in ["p".repeat(NAME_MAX + 1), String::new(), "a b".to_owned()] {
+            let refused = of(&[name], &[0]);
+            assert!(matches!(refused, Err(PlanError::Pool(_))), "{refused:?}");
+        }
+        assert!(matches!(of(&some(1), &[NODES_MAX]), Err(PlanError::Node(NODES_MAX))));
+        let many = [0; NODES_MAX as usize + 2];
+        assert!(matches!(of(&some(1), &many), Err(PlanError::Nodes(1026))));
     }
 }

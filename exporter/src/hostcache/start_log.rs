@@ -7,16 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ALL_POOLS, Cache, CacheSource, Pools};
+use super::{ALL_POOLS, Cache, CacheSource, POOLS_MAX, Pools, is_pool};
 
 /// Longest line that is looked at, in bytes; the arguments of a start are said on one line.
 pub const LINE_MAX: usize = 64 << 10;
-/// Most pools of a model.
-const POOLS_MAX: usize = 32;
 /// Most ranks on a machine, and most lines of a pool.
 const RANKS_MAX: usize = 1024;
-/// Longest name of a pool.
-const NAME_MAX: usize = 64;
 /// The pool of models that have one and do not name it.
 const ONE_POOL: &str = "kv";
 
@@ -274,8 +270,7 @@ impl<'a> PoolLine<'a> {
         }
         let (kind, named) = what.strip_prefix("V4 ")?.split_once(" pool '")?;
         let (name, details) = named.split_once('\'')?;
-        let sane = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        let fits = !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(sane);
+        let fits = is_pool(name);
         let item = match kind {
             "paged" => "item_bytes",
             "state" => "state_page_bytes",

@@ -41,6 +41,8 @@ struct Reading {
     lines: Lines,
     /// Whether there is nothing more to learn.
     done: bool,
+    /// Why the last reading failed.
+    failure: Option<CollectError>,
     /// Calls until it is read again, and how many there were the last time.
     wait: u32,
     pause: u32,
@@ -58,25 +60,50 @@ impl Journal {
     /// # Errors
     /// There is no `journalctl`, it fails, or does not end in time.
     pub async fn step(&mut self, invocation: &str) -> Result<&StartLog, CollectError> {
-        let before = self.read.take().filter(|read| read.invocation == invocation);
-        let reading = match before {
-            Some(read) if read.done => read,
-            Some(read) if read.wait > 0 => Reading { wait: read.wait - 1, ..read },
-            before => {
-                let late = || {
-                    let (unit, deadline) = (&self.unit, self.deadline);
-                    let detail = format!("journalctl: no end of {unit} within {deadline:?}");
-                    CollectError::new(ErrorKind::Timeout, detail)
-                };
-                let reading = read(&self.program, invocation);
-                let reading = tokio::time::timeout(self.deadline, reading).await;
-                let (lines, done) = reading.map_err(|_| late())??;
-                // A journal of days without a start in it is not read every time.
-                let pause = before.map_or(1, |read| (read.pause * 2).min(PAUSE_MAX));
-                Reading { invocation: invocation.to_owned(), lines, done, wait: pause, pause }
-            }
+        let mut reading = match self.read.take() {
+            Some(read) if read.invocation == invocation => read,
+            Some(_) | None => Reading::new(invocation),
         };
-        Ok(&self.read.insert(reading).lines.log)
+        if reading.done {
+            return Ok(&self.read.insert(reading).lines.log);
+        }
+        if reading.wait > 0 {
+            reading.wait -= 1;
+            let reading = self.read.insert(reading);
+            return reading.failure.clone().map_or(Ok(&reading.lines.log), Err);
+        }
+        // A journal of days without a start in it is not read every time, nor is one that cannot
+        // be read.
+        reading.pause = (reading.pause * 2).clamp(1, PAUSE_MAX);
+        reading.wait = reading.pause;
+        let late = || {
+            let (unit, deadline) = (&self.unit, self.deadline);
+            let detail = format!("journalctl: no end of {unit} within {deadline:?}");
+            CollectError::new(ErrorKind::Timeout, detail)
+        };
+        let found = tokio::time::timeout(self.deadline, read(&self.program, invocation)).await;
+        match found.map_err(|_| late()).flatten() {
+            Ok((lines, done)) => {
+                (reading.lines, reading.done, reading.failure) = (lines, done, None);
+            }
+            Err(error) => reading.failure = Some(error),
+        }
+        let reading = self.read.insert(reading);
+        reading.failure.clone().map_or(Ok(&reading.lines.log), Err)
+    }
+}
+
+impl Reading {
+    /// Of a start that was not read yet.
+    fn new(invocation: &str) -> Self {
+        Self {
+            invocation: invocation.to_owned(),
+            lines: Lines::default(),
+            done: false,
+            failure: None,
+            wait: 0,
+            pause: 0,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use super::*;
 use crate::mocks::sglang_log::Start;
@@ -120,6 +121,22 @@ fn a_long_journal_is_read_no_further_than_its_start() {
 }
 
 #[test]
+fn one_that_cannot_be_read_is_asked_less_and_less_often() {
+    let fake = Fake::new(r#"echo "$*" >> "$folder/asked"; exit 3"#);
+    run(async {
+        let mut journal = fake.follow();
+        for _ in 0..100 {
+            let refused = journal.step(ONE).await.map(drop).expect_err("it fails").to_string();
+            assert!(refused.contains("read the journal"), "also between two tries: {refused}");
+        }
+        assert_eq!(fake.asked().len(), 1 + 1 + 1 + 1 + 1 + (100 - 5 - 15) / 13);
+        // Another start is another matter.
+        drop(journal.step(TWO).await.map(drop));
+        assert_eq!(fake.asked().last().map(|asked| asked.ends_with(TWO)), Some(true));
+    });
+}
+
+#[test]
 fn failures_have_a_name() {
     let failure = |journal: &mut Journal| {
         run(async { journal.step(ONE).await.map(drop).expect_err("it fails").to_string() })
@@ -137,12 +154,12 @@ fn failures_have_a_name() {
     let late = failure(&mut journal);
     assert!(late.starts_with("timeout") && late.contains("a.service"), "{late}");
     // It is not left behind.
-    let Ok(pid) = std::fs::read_to_string(hung.0.join("pid")) else { return };
+    let pid = std::fs::read_to_string(hung.0.join("pid")).expect("it noted its id at its start");
     let stat = format!("/proc/{}/stat", pid.trim());
     let gone = |text: std::io::Result<String>| text.map_or(true, |text| text.contains(") Z "));
-    let killed = (0..10_000).any(|_| {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !gone(std::fs::read_to_string(&stat)) {
+        assert!(Instant::now() < deadline, "process {pid} is still there");
         std::thread::yield_now();
-        gone(std::fs::read_to_string(&stat))
-    });
-    assert!(killed, "process {pid} is still there");
+    }
 }

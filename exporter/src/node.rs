@@ -54,6 +54,16 @@ impl NumaFacts {
         self.nodes.iter().filter_map(kept).collect()
     }
 
+    /// The node with memory, where there is only one: one whose memory could not be read may have
+    /// some, too.
+    #[must_use]
+    pub fn only(&self) -> Option<u32> {
+        let may_have = |node: &&Node| node.memory.is_none_or(|memory| memory.total > 0);
+        let mut nodes = self.nodes.iter().filter(may_have);
+        let first = nodes.next()?;
+        nodes.next().is_none().then_some(first.id)
+    }
+
     /// Whether a node has CPUs, or its list of them could not be read.
     #[must_use]
     pub fn may_have_cpus(&self, node: &Node) -> bool {

@@ -101,9 +101,19 @@ impl State<'_> {
     pub fn is_running(&self) -> Option<bool> {
         match self.unit {
             Some(unit) => unit.is_running(),
-            // A URL that does not answer is no proof that nothing runs.
-            None => self.probe.filter(|probe| probe.status.is_some()).map(|_| true),
+            None => self.is_seen().then_some(true),
         }
+    }
+
+    /// Whether something of it was seen just now: an answer of its health URL or its page, or a
+    /// process in its group. That nothing was seen is no proof that nothing runs.
+    fn is_seen(&self) -> bool {
+        let answers = self.probe.is_some_and(|probe| probe.status.is_some());
+        let group = self.usage.and_then(|usage| usage.group.as_ref());
+        let processes = group.and_then(|group| group.processes.as_ref());
+        // Without a unit, the start is the one that its page says.
+        let said = self.unit.is_none() && self.started.is_some();
+        answers || said || processes.is_some_and(|processes| !processes.is_empty())
     }
 
     /// The node its memory comes from: what the configuration says, else the one its processes are

@@ -120,8 +120,10 @@ pub(super) fn policy(input: &Input<'_>, _: &mut History) -> Findings {
         }
         let policy = state.usage.and_then(|usage| usage.policy.as_ref());
         let Some(policy) = policy else {
+            let hidden = state.usage.and_then(|usage| usage.hidden_policy.clone());
             let problem = state.usage.and_then(|usage| usage.problems.first());
-            let why = problem.map_or("no process of it is known".to_owned(), ToString::to_string);
+            let why = hidden.or_else(|| problem.map(ToString::to_string));
+            let why = why.unwrap_or_else(|| "no process of it is known".to_owned());
             return Some(Outcome::Unknown(why));
         };
         Some(judge_policy(policy, node))

@@ -223,7 +223,7 @@ fn a_unit_that_nobody_restarts_is_not_judged_by_its_restarts() {
 
 fn cache(sizes: hostcache::Sizes) -> hostcache::CacheFacts {
     let cache = hostcache::Cache {
-        source: hostcache::CacheSource::Log,
+        source: hostcache::CacheSource::Metrics,
         pools: hostcache::Pools([(("all".to_owned(), None), sizes)].into()),
         ratio: None,
         unit_bytes: None,
@@ -350,6 +350,9 @@ fn a_service_is_bound_to_the_node_it_is_planned_for() {
     let problems = vec![CollectError::new(ErrorKind::Permission, "numa_maps: denied")];
     world.usage(Usage { problems, ..Usage::default() });
     assert!(unknown(&world.says(HealthCheck::NumaPolicy, "a"), "permission: numa_maps"));
+    let hidden_policy = Some("numa_maps of 41: not permitted".to_owned());
+    world.usage(Usage { hidden_policy, ..Usage::default() });
+    assert!(unknown(&world.says(HealthCheck::NumaPolicy, "a"), "numa_maps of 41: not permitted"));
 }
 
 #[test]

@@ -125,11 +125,10 @@ pub struct Join {
     pub machine: NodeJoin,
 }
 
-/// Joins what is known of services with the headroom of each node.
+/// Joins what is known of services with the headroom of each node. `only` is the one node that
+/// has, or may have, memory; everything is bound to it.
 #[must_use]
-pub fn join(services: &[Known<'_>], headroom: &BTreeMap<u32, i64>) -> Join {
-    // Where there is only one node, everything is bound to it.
-    let only = headroom.keys().next().copied().filter(|_| headroom.len() == 1);
+pub fn join(services: &[Known<'_>], headroom: &BTreeMap<u32, i64>, only: NodeId) -> Join {
     let sized = services.iter().map(|known| (known.name.to_owned(), sizes(known, only)));
     let mut joined = Join {
         services: sized.collect(),
@@ -167,10 +166,13 @@ fn sizes(known: &Known<'_>, only: NodeId) -> ServiceJoin {
     let target = target.or(of_metrics.map(|bytes| (bytes, TargetFrom::Metrics)));
     let Some(cache) = known.cache else { return ServiceJoin { target, ..ServiceJoin::default() } };
     let mut pools = cache.pools.bound_to(known.node.or(only));
-    if known.running == Some(false) {
-        for sizes in pools.0.values_mut() {
-            sizes.allocated = Some(0);
-        }
+    for sizes in pools.0.values_mut() {
+        sizes.allocated = match (known.running, cache.source) {
+            (Some(false), _) => Some(0),
+            // A log tells of a start, and nothing of an end.
+            (None, CacheSource::Log) => None,
+            (None, CacheSource::Metrics | CacheSource::Plan) | (Some(true), _) => sizes.allocated,
+        };
     }
     let mut nodes: BTreeMap<NodeId, OnNode> = BTreeMap::new();
     for ((_, node), sizes) in &pools.0 {

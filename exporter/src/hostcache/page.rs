@@ -28,7 +28,8 @@ pub fn of_facts(states: &[State<'_>], facts: &Facts, headroom: &BTreeMap<u32, i6
             resident: resident(state),
         }
     });
-    join(&known.collect::<Vec<_>>(), headroom)
+    let only = facts.numa.facts.as_ref().and_then(|numa| numa.only());
+    join(&known.collect::<Vec<_>>(), headroom, only)
 }
 
 fn resident(state: &State<'_>) -> BTreeMap<u32, Resident> {

@@ -66,6 +66,19 @@ fn headroom_is_of_nodes_of_which_all_is_known() {
 }
 
 #[test]
+fn one_node_is_all_of_them_if_no_other_may_have_memory() {
+    let only = |tree: &Tree| numa_of(tree).facts.expect("it is readable").only();
+    assert_eq!(only(&Tree::small()), Some(0));
+    let of_cpus = NodeShape::new(4, 0).cpus(4..8);
+    let nodes = vec![NodeShape::new(1, 256 * GIB).cpus(0..4), of_cpus];
+    assert_eq!(only(&Shape { nodes, ..Shape::small() }.build()), Some(1));
+    let tree = Tree::two_socket();
+    assert_eq!(only(&tree), None);
+    tree.write(format!("{}/meminfo", Tree::node_path(1)), "nonsense\n");
+    assert_eq!(only(&tree), None, "the other may have memory");
+}
+
+#[test]
 fn a_bad_file_is_told_and_the_rest_is_shown() {
     let tree = Tree::two_socket();
     tree.write(format!("{}/meminfo", Tree::node_path(1)), "nonsense\n");

@@ -32,6 +32,37 @@ fn rooms(rooms: &[(u32, i64)]) -> BTreeMap<u32, i64> {
     rooms.iter().map(|(node, gigabytes)| (*node, gigabytes * GB as i64)).collect()
 }
 
+/// On a machine that has the nodes with room and no other.
+fn join(services: &[Known<'_>], headroom: &BTreeMap<u32, i64>) -> Join {
+    let only = headroom.keys().next().copied().filter(|_| headroom.len() == 1);
+    super::join(services, headroom, only)
+}
+
+#[test]
+fn what_a_log_said_is_held_only_by_what_runs() {
+    let tier = whole(20);
+    let held = |source, running| {
+        let tier = Cache { source, ..tier.clone() };
+        let service = Known { running, ..known("a", &tier, Some(0)) };
+        let joined = join(&[service], &rooms(&[(0, 30), (1, 50)]));
+        (joined.services["a"].allocated(), joined.services["a"].ratio_max)
+    };
+    assert_eq!(held(CacheSource::Log, Some(true)), (Some(20 * GB), Some(5.0)));
+    assert_eq!(held(CacheSource::Log, None), (None, None));
+    assert_eq!(held(CacheSource::Log, Some(false)), (Some(0), Some(3.0)));
+    // A page that answers is of something that runs.
+    assert_eq!(held(CacheSource::Metrics, None), (Some(20 * GB), Some(5.0)));
+}
+
+#[test]
+fn a_node_that_could_not_be_read_is_still_one() {
+    let tier = whole(20);
+    // Two nodes, and nothing is known of the second: what is bound to none is not on the first.
+    let joined = super::join(&[known("a", &tier, None)], &rooms(&[(0, 30)]), None);
+    assert!(joined.services["a"].nodes.contains_key(&None));
+    assert_eq!(joined.nodes[&0].outstanding, 0);
+}
+
 #[test]
 fn the_incident() {
     // 150 GB wanted on a node of 240 GB; ratio 2.0 gave 20 GB, and 200 GB are left.

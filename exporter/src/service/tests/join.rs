@@ -229,6 +229,35 @@ fn a_service_that_is_down_holds_nothing() {
 }
 
 #[test]
+fn a_log_of_a_service_that_nobody_sees_tells_nothing_of_what_is_held() {
+    // No unit, and nobody answers: the log may be of one that ended long ago.
+    let rig = Rig::new(&["a,url=http://127.0.0.1:1/,log=/x.log,node=0"]);
+    let mut log = StartLog::new();
+    Start::incident(4, 7).lines().iter().for_each(|line| log.line(line));
+    let found = Found { cache: log.cache(), ..Found::default() };
+    rig.put(&rig.slots.hostcache, CacheFacts(BTreeMap::from([("a".to_owned(), found.clone())])));
+    rig.probe("a", rig.probed(Some("connection refused"), 9, None));
+    let held = |page: &str| {
+        assert!(page.contains("sightline_node_hostcache_planned_bytes"), "{page}");
+        ["hostcache_allocated", "hicache_ratio_max"].map(|family| page.contains(family))
+    };
+    assert_eq!(held(&rig.page(&[(0, 140)])), [false, false]);
+    // It answers, its page says when it started, or its group has processes.
+    rig.probe("a", rig.probed(None, 0, Some(rig.now)));
+    assert_eq!(held(&rig.page(&[(0, 140)])), [true, true]);
+    rig.probe("a", rig.probed(Some("connection refused"), 9, None));
+    let started = Found { started: Some(1.7e9), ..found.clone() };
+    rig.put(&rig.slots.hostcache, CacheFacts(BTreeMap::from([("a".to_owned(), started)])));
+    assert_eq!(held(&rig.page(&[(0, 140)])), [true, true]);
+    rig.put(&rig.slots.hostcache, CacheFacts(BTreeMap::from([("a".to_owned(), found)])));
+    assert_eq!(held(&rig.page(&[(0, 140)])), [false, false]);
+    let group = node_info::Cgroup { processes: Some(vec![41]), ..node_info::Cgroup::default() };
+    let usage = crate::service::group::Usage { group: Some(group), ..Default::default() };
+    rig.put(&rig.slots.cgroup, GroupFacts(BTreeMap::from([("a".to_owned(), usage)])));
+    assert_eq!(held(&rig.page(&[(0, 140)])), [true, true]);
+}
+
+#[test]
 fn what_is_not_known_is_not_on_the_page() {
     let rig = Rig::new(&["a,unit=a.service,target=150GB"]);
     let page = rig.page(&[(0, 200)]);

@@ -1,4 +1,5 @@
 //! With a script in place of `journalctl`, that a test can look over the shoulder of.
+#![expect(clippy::disallowed_methods, reason = "tests measure in real time")]
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

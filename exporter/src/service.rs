@@ -6,11 +6,13 @@
 
 pub mod fetch;
 pub mod group;
+pub mod kills;
 pub mod page;
 pub mod probe;
 pub mod restarts;
 pub mod unit;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, SystemTime};
 
@@ -58,10 +60,11 @@ pub fn start(
     let gather = async move || probes.collect();
     run_async(slots.probe.clone(), tasks, stop.clone(), interval, gather);
 
-    let groups = Groups {
+    let mut groups = Groups {
         root: config.root(),
         services: config.services.clone(),
         units: slots.systemd.clone(),
+        kills: BTreeMap::new(),
     };
     let slot = slots.cgroup.clone();
     let read = move || {
@@ -85,7 +88,8 @@ pub struct State<'a> {
     pub probe: Option<&'a Probe>,
     /// Its memory, as far as it is fresh.
     pub usage: Option<&'a Usage>,
-    /// Whether it may still be starting: a failing probe does not count yet.
+    /// Whether it may still be starting: neither a failing probe nor a unit that activates counts
+    /// yet.
     pub starting: bool,
     /// Restarts: automatic ones of its unit; without a unit, those seen. `None`: nobody counts.
     pub restarts: Option<u64>,
@@ -151,10 +155,17 @@ pub fn states<'a>(services: &'a [Service], facts: &'a Facts) -> Vec<State<'a>> {
                 SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
             }),
         };
-        let starting = probe.is_some_and(|probe| {
-            let began = started.and_then(|time| moment(time, facts.now));
-            probe.is_starting(began, service.start_up, facts.now)
-        });
+        let starting = match unit {
+            // Its probe has no say: one that answers early is not ready before it says so.
+            Some(unit) if unit.state == ServiceState::Activating => {
+                let age = started.and_then(|began| facts.now.wall.duration_since(began).ok());
+                age.is_none_or(|age| age < service.start_up)
+            }
+            Some(_) | None => probe.is_some_and(|probe| {
+                let began = started.and_then(|time| moment(time, facts.now));
+                probe.is_starting(began, service.start_up, facts.now)
+            }),
+        };
         State {
             service,
             state: state(service, unit, probe, starting),

@@ -83,10 +83,9 @@ pub(super) fn memory_pressure(input: &Input<'_>, history: &mut History) -> Findi
         outcomes.push((NODE.to_owned(), Outcome::Unknown(missing(&view.status))));
     }
     for state in input.states {
-        let group = state.usage.and_then(|usage| usage.group.as_ref());
-        let Some(events) = group.and_then(|group| group.events) else { continue };
+        let Some(kills) = state.usage.and_then(|usage| usage.oom_kills) else { continue };
         let name = &state.service.name;
-        let killed = history.grew("oom_kill", name, events.oom_kill, WINDOW);
+        let killed = history.grew("oom_kill", name, kills, WINDOW);
         let reason = || format!("the kernel killed a process of it within {WINDOW:.0?}");
         outcomes.push((name.clone(), if killed { Outcome::Fail(reason()) } else { Outcome::Pass }));
     }

@@ -52,7 +52,7 @@ fn unit(input: &Input<'_>, state: &State<'_>) -> Outcome {
     match unit.state {
         ServiceState::Active => Outcome::Pass,
         ServiceState::Activating if unit.sub_state == "auto-restart" => fail("between two starts"),
-        ServiceState::Activating if state.starting || state.probe.is_none() => Outcome::Pass,
+        ServiceState::Activating if state.starting => Outcome::Pass,
         ServiceState::Activating => fail("still starting"),
         ServiceState::Deactivating => fail("stopping"),
         ServiceState::Inactive => fail("inactive"),

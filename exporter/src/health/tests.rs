@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use metric_catalog::labels::ServiceState;
 use node_info::{
-    Cgroup, Found, MemoryEvents, Mempolicy, Mode, Node, NodeMemory, Port, PortErrors, PortState,
-    Pressure, Resource, Stall, Watermarks,
+    Found, Mempolicy, Mode, Node, NodeMemory, Port, PortErrors, PortState, Pressure, Resource,
+    Stall, Watermarks,
 };
 
 use super::*;
@@ -156,6 +156,24 @@ fn a_probe_counts_after_three_tries_and_not_while_the_service_starts() {
         world.probe(failures, start, Some(start));
         let (healthy, judged) = world.ask(HealthCheck::ServiceUp, "a");
         assert_eq!((healthy, judged.passes), (passes, passes), "{failures}");
+    }
+}
+
+#[test]
+fn a_start_is_bounded_with_a_probe_and_without() {
+    for text in ["a,unit=a.service", "a,unit=a.service,url=http://127.0.0.1:1/health"] {
+        let mut world = World::new(&[&format!("{text},start-up=60s")]);
+        let began = world.now;
+        let starts = Unit { started: Some(began.wall), ..unit(ServiceState::Activating) };
+        for (seconds, passes) in [(0, true), (59, true), (2, false), (1_000, false)] {
+            world.pass(seconds);
+            world.unit(starts.clone());
+            // It answered before it was started again.
+            world.probe(9, began, Some(began));
+            let (healthy, judged) = world.ask(HealthCheck::ServiceUp, "a");
+            assert_eq!((healthy, judged.passes), (passes, passes), "{text}: {judged:?}");
+            assert!(passes || fails(&judged.outcome, "still starting"), "{judged:?}");
+        }
     }
 }
 
@@ -369,9 +387,7 @@ fn waiting_for_memory_and_being_killed_for_it_count() {
     pressure(&world, 0.02);
     assert!(fails(&world.says(HealthCheck::MemoryPressure, NODE), "2.0 % of the last minute"));
     let killed = |world: &World, oom_kill| {
-        let events = MemoryEvents { high: 0, max: 0, oom: 0, oom_kill };
-        let group = Cgroup { events: Some(events), ..Cgroup::default() };
-        world.usage(Usage { group: Some(group), ..Usage::default() });
+        world.usage(Usage { oom_kills: Some(oom_kill), ..Usage::default() });
     };
     killed(&world, 3);
     assert_eq!(world.says(HealthCheck::MemoryPressure, "a"), Outcome::Pass);

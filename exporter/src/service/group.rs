@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use node_info::{Cgroup, FactKind, Mempolicy, Mode, Root};
 
+use super::kills::{Counted, Kills};
 use super::unit::UnitFacts;
 use crate::config::Service;
 use crate::slot::Now;
@@ -19,6 +20,8 @@ const PROCESSES_MAX: usize = 256;
 pub struct Usage {
     /// Its control group.
     pub group: Option<Cgroup>,
+    /// Kills for lack of memory, of all its groups and starts; `None` where nobody has counted.
+    pub oom_kills: Option<u64>,
     /// Locked bytes of its processes.
     pub locked: Option<u64>,
     /// The policy of its main process; of the first other one that has a policy, where that has
@@ -43,7 +46,8 @@ impl Usage {
     }
 }
 
-/// Memory by the name of the service; one is missing that has no control group and no process now.
+/// Memory by the name of the service; one is missing that has no control group and no process now,
+/// and of which no kill was ever counted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GroupFacts(pub BTreeMap<String, Usage>);
 
@@ -63,6 +67,8 @@ pub struct Groups {
     pub services: Vec<Service>,
     /// Tells which group and process belong to a unit.
     pub units: Slot<UnitFacts>,
+    /// What was counted so far, by the name of the service.
+    pub kills: BTreeMap<String, Kills>,
 }
 
 impl Groups {
@@ -71,7 +77,7 @@ impl Groups {
     /// # Errors
     /// No service could be read that should be. Unsupported where none has a unit or a group, and
     /// where this node has no such control groups.
-    pub fn collect(&self, now: Now) -> Result<GroupFacts, CollectError> {
+    pub fn collect(&mut self, now: Now) -> Result<GroupFacts, CollectError> {
         let units = self.units.view(now).facts;
         let mut facts = BTreeMap::new();
         let (mut failed, mut wanted) = (None, 0);
@@ -83,9 +89,16 @@ impl Groups {
             let unit = units.as_ref().and_then(|units| units.unit(&service.name));
             let own = unit.and_then(|unit| unit.group.as_ref().map(PathBuf::from));
             let (path, pid) = (service.cgroup.clone().or(own), unit.and_then(|unit| unit.main_pid));
-            match self.read(path, pid) {
-                Ok(Some(usage)) => drop(facts.insert(service.name.clone(), usage)),
-                Ok(None) => {}
+            let may_be_gone = path.is_some() || unit.is_some();
+            let found = self.read(path, pid);
+            let kills = self.kills.entry(service.name.clone()).or_default();
+            kills.seen(unit, counted(&found, may_be_gone), now);
+            match found {
+                Ok(None) if kills.sum().is_none() => {}
+                Ok(usage) => {
+                    let usage = Usage { oom_kills: kills.sum(), ..usage.unwrap_or_default() };
+                    drop(facts.insert(service.name.clone(), usage));
+                }
                 Err(error) => failed = Some(error),
             }
         }
@@ -157,6 +170,17 @@ impl Groups {
             }
             Err(error) => usage.problem(error.into()),
         }
+    }
+}
+
+/// What was found of the kills of a group.
+fn counted(found: &Result<Option<Usage>, CollectError>, may_be_gone: bool) -> Counted {
+    let Ok(usage) = found else { return Counted::Unknown };
+    match usage.as_ref().and_then(|usage| usage.group.as_ref()) {
+        Some(group) => group.events.map_or(Counted::Unknown, |events| Counted::So(events.oom_kill)),
+        None if !may_be_gone => Counted::Unknown,
+        None if usage.as_ref().is_some_and(|usage| !usage.problems.is_empty()) => Counted::Unknown,
+        None => Counted::Gone,
     }
 }
 

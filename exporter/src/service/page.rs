@@ -37,9 +37,8 @@ fn memory(state: &State<'_>, facts: &Facts, page: &mut Page) {
     let name = || labels::Service::new(state.service.name.clone());
     // A counter is shown as it was last.
     let last = facts.cgroup.last_good.as_deref();
-    let last = last.and_then(|groups| groups.0.get(&state.service.name)?.group.as_ref());
-    if let Some(events) = last.and_then(|group| group.events) {
-        page.counter(catalog::SERVICE_OOM_KILLS, (name(),), events.oom_kill);
+    if let Some(kills) = last.and_then(|groups| groups.0.get(&state.service.name)?.oom_kills) {
+        page.counter(catalog::SERVICE_OOM_KILLS, (name(),), kills);
     }
     let Some(usage) = state.usage else { return };
     if let Some(group) = &usage.group {

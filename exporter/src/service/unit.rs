@@ -36,7 +36,7 @@ pub struct Unit {
     pub main_pid: Option<u32>,
     /// Exit code or signal of the main process that ended last. Services only.
     pub exit_status: Option<i32>,
-    /// When it became active last.
+    /// When it became active last; of one that is activating, when that began.
     pub started: Option<SystemTime>,
     /// Path of its control group, from the root of groups, if it has one now.
     pub group: Option<String>,
@@ -295,11 +295,12 @@ async fn read(connection: &Connection, unit: &str) -> zbus::Result<Unit> {
         _ => service,
     };
     let of = &properties;
-    let (load, active, sub_state, entered, invocation) = tokio::try_join!(
+    let (load, active, sub_state, entered, left, invocation) = tokio::try_join!(
         of.get::<String>(UNIT, "LoadState"),
         of.get::<String>(UNIT, "ActiveState"),
         of.get::<String>(UNIT, "SubState"),
         of.get::<u64>(UNIT, "ActiveEnterTimestamp"),
+        of.find::<u64>(UNIT, "InactiveExitTimestamp"),
         of.find::<Vec<u8>>(UNIT, "InvocationID"),
     )?;
     let (result, restarts, main_pid, exit_status, group) = tokio::try_join!(
@@ -310,15 +311,18 @@ async fn read(connection: &Connection, unit: &str) -> zbus::Result<Unit> {
         of.own::<String>(grouped, "ControlGroup"),
     )?;
     let hex = |id: Vec<u8>| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let state = if load == "not-found" { ServiceState::Unknown } else { state(&active) };
+    // One that tells when it is ready was active last before it was started again.
+    let began = left.filter(|_| state == ServiceState::Activating).unwrap_or(entered);
     Ok(Unit {
-        state: if load == "not-found" { ServiceState::Unknown } else { state(&active) },
+        state,
         sub_state,
         result,
         restarts,
         main_pid: main_pid.filter(|pid| *pid > 0),
         exit_status,
         // Microseconds; 0 for never.
-        started: Some(entered)
+        started: Some(began)
             .filter(|time| *time > 0)
             .and_then(|time| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(time))),
         group: group.filter(|group| !group.is_empty()),

@@ -48,6 +48,8 @@ pub struct Unit {
     pub status: i32,
     /// `ActiveEnterTimestamp`, in microseconds.
     pub entered: u64,
+    /// `InactiveExitTimestamp`, in microseconds.
+    pub left: u64,
     /// `ControlGroup`.
     pub group: &'static str,
     /// Every byte of `InvocationID`.
@@ -69,6 +71,7 @@ impl Unit {
             pid,
             status: 0,
             entered: 1_700_000_000_250_000,
+            left: 1_700_000_000_000_000,
             group,
             invocation: 0xab,
             hung: false,
@@ -97,6 +100,7 @@ impl Unit {
             "ActiveState" if unit => Variant::from(self.active),
             "SubState" if unit => Variant::from(self.sub),
             "ActiveEnterTimestamp" if unit => Variant::from(self.entered),
+            "InactiveExitTimestamp" if unit => Variant::from(self.left),
             "InvocationID" if unit => Variant::from(vec![self.invocation; 16]),
             "Result" if service => Variant::from(self.result),
             "NRestarts" if service => Variant::from(self.restarts?),
@@ -247,7 +251,7 @@ async fn property(
             "LoadState" => Some(Variant::from("not-found")),
             "ActiveState" => Some(Variant::from("inactive")),
             "SubState" => Some(Variant::from("dead")),
-            "ActiveEnterTimestamp" => Some(Variant::from(0_u64)),
+            "ActiveEnterTimestamp" | "InactiveExitTimestamp" => Some(Variant::from(0_u64)),
             _ => None,
         },
     };

@@ -57,6 +57,26 @@ fn units_are_read_with_all_that_matters() {
 }
 
 #[test]
+fn one_that_is_started_again_began_when_it_was() {
+    let (_folder, mock) = pair();
+    let running = bus::Unit::running(42, "/system.slice/a.service");
+    let again =
+        bus::Unit { active: "activating", sub: "start", left: 1_700_000_900_000_000, ..running };
+    run(async {
+        let mut bus = Bus::at(mock.address());
+        let mut started = async |unit: bus::Unit| {
+            mock.set("a@0.service", unit);
+            let facts = bus.collect(&asked(&["a"])).await.expect("units");
+            let started = facts.unit("a").expect("a unit").started.expect("a time");
+            started.duration_since(SystemTime::UNIX_EPOCH).expect("later").as_micros()
+        };
+        assert_eq!(started(again.clone()).await, 1_700_000_900_000_000);
+        let ready = bus::Unit { active: "active", entered: 1_700_001_000_000_000, ..again };
+        assert_eq!(started(ready).await, 1_700_001_000_000_000);
+    });
+}
+
+#[test]
 fn one_unit_that_hangs_or_is_garbled_costs_itself_only() {
     let (_folder, mock) = pair();
     let hung = bus::Unit { hung: true, ..bus::Unit::failed() };

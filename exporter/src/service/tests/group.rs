@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fake_node::{Group, Tree};
@@ -35,10 +36,10 @@ fn groups(tree: &Tree, services: &[&str], units: Option<UnitFacts>) -> Groups {
         slot.finish(Now::read(), Ok(units));
     }
     let services = services.iter().map(|text| service(text)).collect();
-    Groups { root: Root::at(tree.path()), services, units: slot }
+    Groups { root: Root::at(tree.path()), services, units: slot, kills: BTreeMap::new() }
 }
 
-fn collect(groups: &Groups) -> Result<GroupFacts, CollectError> {
+fn collect(groups: &mut Groups) -> Result<GroupFacts, CollectError> {
     groups.collect(Now::read())
 }
 
@@ -55,7 +56,7 @@ fn units(pid: u32, group: &'static str) -> UnitFacts {
 fn a_unit_leads_to_its_group_and_its_processes() {
     let tree = node();
     let units = units(40, "/system.slice/a.service");
-    let facts = collect(&groups(&tree, &["a,unit=a.service"], Some(units))).expect("facts");
+    let facts = collect(&mut groups(&tree, &["a,unit=a.service"], Some(units))).expect("facts");
     let usage = &facts.0["a"];
     let group = usage.group.as_ref().expect("a group");
     assert_eq!(group.current, Some(24 * GIB));
@@ -71,20 +72,21 @@ fn a_unit_leads_to_its_group_and_its_processes() {
 fn a_group_may_be_named_without_a_unit() {
     let tree = node();
     let named = ["a,cgroup=system.slice/a.service", "b,url=http://127.0.0.1:1/"];
-    let facts = collect(&groups(&tree, &named, None)).expect("facts");
+    let facts = collect(&mut groups(&tree, &named, None)).expect("facts");
     assert_eq!(facts.0.keys().collect::<Vec<_>>(), ["a"]);
     assert_eq!(facts.0["a"].bound_to(), Some(0));
     // One that does not run has no memory, and is no failure.
     tree.remove("sys/fs/cgroup/system.slice/a.service");
-    assert_eq!(collect(&groups(&tree, &named, None)).expect("facts").0.len(), 0);
+    assert_eq!(collect(&mut groups(&tree, &named, None)).expect("facts").0.len(), 0);
 }
 
 #[test]
 fn a_unit_that_does_not_run_or_is_not_known_has_no_memory() {
     let tree = node();
-    let facts = collect(&groups(&tree, &["a,unit=a.service"], None)).expect("facts");
+    let facts = collect(&mut groups(&tree, &["a,unit=a.service"], None)).expect("facts");
     assert!(facts.0.is_empty());
-    let facts = collect(&groups(&tree, &["a,unit=a.service"], Some(units(0, "")))).expect("facts");
+    let facts =
+        collect(&mut groups(&tree, &["a,unit=a.service"], Some(units(0, "")))).expect("facts");
     assert!(facts.0.is_empty());
 }
 
@@ -95,7 +97,7 @@ fn a_bad_file_costs_its_value_and_is_told() {
     tree.write("proc/41/status", "nonsense\n");
     tree.remove("proc/42/status");
     let named = ["a,cgroup=system.slice/a.service"];
-    let facts = collect(&groups(&tree, &named, None)).expect("facts");
+    let facts = collect(&mut groups(&tree, &named, None)).expect("facts");
     let usage = &facts.0["a"];
     assert_eq!(usage.group.as_ref().expect("a group").max, None);
     assert_eq!(usage.group.as_ref().expect("a group").current, Some(24 * GIB));
@@ -113,7 +115,7 @@ fn policies_bind_to_one_node_or_to_none() {
         for pid in 40..43 {
             tree.set_process(pid, 0, 0, "0-1", policy);
         }
-        let facts = collect(&groups(&tree, &named, None)).expect("facts");
+        let facts = collect(&mut groups(&tree, &named, None)).expect("facts");
         assert_eq!(facts.0["a"].bound_to(), bound, "{policy}");
     }
 }
@@ -121,8 +123,37 @@ fn policies_bind_to_one_node_or_to_none() {
 #[test]
 fn nodes_without_such_groups_are_not_supported() {
     let tree = fake_node::Shape { cgroup_v1: true, ..fake_node::Shape::small() }.build();
-    let old = collect(&groups(&tree, &["a,cgroup=x"], None));
+    let old = collect(&mut groups(&tree, &["a,cgroup=x"], None));
     assert!(matches!(old, Err(CollectError::Unsupported(_))), "{old:?}");
-    let bare = collect(&groups(&node(), &["a,url=http://127.0.0.1:1/"], None));
+    let bare = collect(&mut groups(&node(), &["a,url=http://127.0.0.1:1/"], None));
     assert!(matches!(bare, Err(CollectError::Unsupported(_))), "{bare:?}");
+}
+
+#[test]
+fn a_main_process_that_is_killed_is_counted_though_its_group_is_gone() {
+    let tree = node();
+    let folder = super::Folder::new();
+    let bus = mock::Bus::start(folder.0.join("bus"));
+    let running = mock::Unit::running(40, "/system.slice/a.service");
+    let mut groups = groups(&tree, &["a,unit=a.service"], None);
+    let slot = groups.units.clone();
+    let mut kills = |unit: mock::Unit| {
+        bus.set("a.service", unit);
+        let asked = [("a".to_owned(), "a.service".to_owned())];
+        let units = super::run(async { Bus::at(bus.address()).collect(&asked).await });
+        slot.finish(Now::read(), units);
+        let facts = collect(&mut groups).expect("facts");
+        facts.0.get("a").and_then(|usage| usage.oom_kills)
+    };
+    assert_eq!(kills(running.clone()), Some(2));
+    // The manager removes the group, and says why the start ended.
+    let group = tree.read("sys/fs/cgroup/system.slice/a.service/memory.events");
+    tree.remove("sys/fs/cgroup/system.slice/a.service");
+    let killed = mock::Unit { result: "oom-kill", status: 9, ..mock::Unit::failed() };
+    assert_eq!(kills(killed.clone()), Some(3));
+    assert_eq!(kills(killed), Some(3));
+    // The next one starts at 0.
+    assert!(group.contains("oom_kill 2"), "{group}");
+    tree.set_group("/system.slice/a.service", &Group::default());
+    assert_eq!(kills(mock::Unit { invocation: 0xcd, ..running }), Some(3));
 }

@@ -283,10 +283,11 @@ fn memory_of_a_service_is_shown_by_node() {
     let stat = "sys/fs/cgroup/system.slice/a.service/memory.numa_stat";
     let shared = format!("shmem N0={} N1={}", 60 * GB, 20 * GB);
     tree.write(stat, tree.read(stat).replace("shmem N0=0 N1=0", &shared));
-    let groups = crate::service::group::Groups {
+    let mut groups = crate::service::group::Groups {
         root: Root::at(tree.path()),
         services: rig.services.clone(),
         units: rig.slots.systemd.clone(),
+        kills: BTreeMap::new(),
     };
     let facts: GroupFacts = groups.collect(rig.now).expect("facts");
     rig.put(&rig.slots.cgroup, facts);
@@ -314,10 +315,11 @@ fn the_node_of_a_service_is_configured_or_its_policy() {
     tree.set_process(41, 0, 0, "0-1", "bind:1");
     let node = |text: &str| {
         let rig = Rig::new(&[text]);
-        let groups = crate::service::group::Groups {
+        let mut groups = crate::service::group::Groups {
             root: Root::at(tree.path()),
             services: rig.services.clone(),
             units: rig.slots.systemd.clone(),
+            kills: BTreeMap::new(),
         };
         rig.put(&rig.slots.cgroup, groups.collect(rig.now).expect("facts"));
         rig.state(|state| state.node())

@@ -126,7 +126,10 @@ fn start(config: Arc<Config>, bound: Bound, web: WebConfig) -> io::Result<Runnin
         board: Board::default(),
         web,
         checker,
-        release: Arc::new(move || release.release()),
+        release: Arc::new(move || {
+            let cards = release.clone();
+            Box::pin(async move { cards.release().await })
+        }),
         answers: Arc::new(Semaphore::new(config.max_requests)),
         connections: config.max_requests * 2 + 16,
         timeout: config.client_timeout,
@@ -183,13 +186,10 @@ impl Running {
                     self.painter.paint(Now::read(), own_process(), &self.door.board);
                     self.manager.alive();
                 }
-                _ = free.recv() => match self.cards.release() {
-                    Ok(time) => tracing::warn!(?time, "The cards are released on a signal."),
-                    Err(reason) => tracing::warn!(reason, "The cards cannot be released."),
-                },
+                _ = free.recv() => drop(self.tasks.spawn_local(release(self.cards.clone()))),
                 _ = back.recv() => match self.cards.attach() {
                     Ok(()) => tracing::info!("The cards are taken back on a signal."),
-                    Err(reason) => tracing::warn!(reason, "The cards cannot be taken back."),
+                    Err(error) => tracing::warn!(%error, "The cards cannot be taken back."),
                 },
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
@@ -203,6 +203,13 @@ impl Running {
             tracing::warn!("Not everything ended in time.");
         }
         Exit::Ok
+    }
+}
+
+async fn release(cards: gpu::Handle) {
+    match cards.release().await {
+        Ok(time) => tracing::warn!(?time, "The cards are released on a signal."),
+        Err(error) => tracing::warn!(%error, "The cards cannot be released."),
     }
 }
 

@@ -19,7 +19,7 @@ use nvml_worker::Ending;
 
 pub use facts::{Card, GpuFacts, Library, Seen};
 pub use kmsg::KmsgFacts;
-pub use link::{Handle, Launch};
+pub use link::{Handle, Launch, NotReleased, Refused};
 pub use pci::PciFacts;
 
 use crate::config::Config;

@@ -13,6 +13,7 @@ mod listener;
 mod reload;
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,12 +22,16 @@ use tokio::sync::Semaphore;
 pub use listener::{Bound, serve};
 pub use reload::{Loaded, reload};
 
+use crate::gpu::NotReleased;
 use crate::paint::Board;
 use auth::Checker;
 use web_config::WebConfig;
 
-/// Asks those who hold the cards to let go of them; says for how long, or why not.
-pub type Release = Arc<dyn Fn() -> Result<Duration, String> + Send + Sync>;
+/// Asks those who hold the cards to let go of them; says, once they have, for how long, or why not.
+pub type Release = Arc<dyn Fn() -> Releasing + Send + Sync>;
+
+/// The answer to come.
+pub type Releasing = Pin<Box<dyn Future<Output = Result<Duration, NotReleased>> + Send>>;
 
 /// The web configuration in force; replaced as a whole.
 #[derive(Debug, Clone, Default)]

@@ -4,6 +4,7 @@
 //! which something is due, whichever comes first.
 
 mod child;
+mod release;
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +14,12 @@ use std::time::Duration;
 
 use nvml_worker::protocol::Open;
 
+use tokio::sync::oneshot;
+
+pub use self::release::NotReleased;
+
 use self::child::{Child, Heard};
+use self::release::{Answer, Holder, Waiting};
 use super::SlowFacts;
 use super::pci::on_bus;
 use super::supervisor::{Action, Intervals, Note, Outcome, Patience, Supervisor};
@@ -37,44 +43,62 @@ const STACK_BYTES: usize = 512 << 10;
 enum Event {
     /// The worker of this number was heard.
     Heard(u64, Heard),
-    /// Make the cards free for so long.
-    Release(Duration),
+    /// Make the cards free, and say when they are.
+    Release(Answer),
     /// Take them back.
     Attach,
 }
 
 /// Makes the cards free, and takes them back.
 #[derive(Debug, Clone)]
-pub struct Handle {
-    events: Option<SyncSender<Event>>,
-    release: Duration,
-}
+pub struct Handle(Option<SyncSender<Event>>);
 
 impl Handle {
-    /// Ends the worker in order, so that nothing of this program holds the cards: they can be reset
-    /// or split. They are taken back after the time that is returned, or by [`Handle::attach`].
+    /// Ends the worker in order and waits until it has ended, so that nothing of this program holds
+    /// the cards: they can be reset or split. They are taken back after the time that is returned,
+    /// or by [`Handle::attach`].
     ///
     /// # Errors
-    /// Why not, as a sentence.
-    pub fn release(&self) -> Result<Duration, String> {
-        self.tell(Event::Release(self.release)).map(|()| self.release)
+    /// Why not: at the latest after [`Patience::release`].
+    pub async fn release(&self) -> Result<Duration, NotReleased> {
+        let (answer, free) = oneshot::channel();
+        self.tell(Event::Release(answer)).map_err(|refused| match refused {
+            Refused::Off => NotReleased::Impossible(refused.to_string()),
+            Refused::Full | Refused::Ending => NotReleased::Held(refused.to_string()),
+        })?;
+        let ending = |_| Err(NotReleased::Held(Refused::Ending.to_string()));
+        free.await.unwrap_or_else(ending)
     }
 
     /// Takes the cards back at once.
     ///
     /// # Errors
-    /// Why not, as a sentence.
-    pub fn attach(&self) -> Result<(), String> {
+    /// Why not.
+    pub fn attach(&self) -> Result<(), Refused> {
         self.tell(Event::Attach)
     }
 
-    fn tell(&self, event: Event) -> Result<(), String> {
-        let events = self.events.as_ref().ok_or("cards are not read: NVML is switched off")?;
+    fn tell(&self, event: Event) -> Result<(), Refused> {
+        let events = self.0.as_ref().ok_or(Refused::Off)?;
         events.try_send(event).map_err(|error| match error {
-            TrySendError::Full(_) => "too many requests wait; ask again".to_owned(),
-            TrySendError::Disconnected(_) => "the exporter is ending".to_owned(),
+            TrySendError::Full(_) => Refused::Full,
+            TrySendError::Disconnected(_) => Refused::Ending,
         })
     }
+}
+
+/// Why nobody was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is nobody.
+    #[error("cards are not read: NVML is switched off")]
+    Off,
+    /// Too much waits already.
+    #[error("too many requests wait; ask again")]
+    Full,
+    /// The program ends, and with it the worker.
+    #[error("the exporter is ending")]
+    Ending,
 }
 
 /// What is started as the worker, and how much is put up with.
@@ -98,11 +122,10 @@ impl Default for Launch {
 /// # Errors
 /// The system gives no thread.
 pub fn start(config: &Config, slots: &Slots, stop: &Stop, launch: Launch) -> io::Result<Handle> {
-    let release = config.nvml.release;
     if config.nvml.off {
         slots.gpu.unsupported("NVML is switched off");
         slots.gpu_slow.unsupported("NVML is switched off");
-        return Ok(Handle { events: None, release });
+        return Ok(Handle(None));
     }
     let (tell, events) = sync_channel(EVENTS_MAX);
     let open = Open {
@@ -117,6 +140,7 @@ pub fn start(config: &Config, slots: &Slots, stop: &Stop, launch: Launch) -> io:
     let now = Now::read();
     let link = Link {
         supervisor: Supervisor::new(open, intervals, launch.patience, now),
+        waiting: Waiting::new(launch.patience.release, config.nvml.release),
         intervals,
         slots: slots.clone(),
         expect: config.expect_gpus,
@@ -131,11 +155,12 @@ pub fn start(config: &Config, slots: &Slots, stop: &Stop, launch: Launch) -> io:
     let thread = thread::Builder::new().name("gpu".to_owned()).stack_size(STACK_BYTES);
     let stop = stop.clone();
     thread.spawn(move || link.run(&events, &stop))?;
-    Ok(Handle { events: Some(tell), release })
+    Ok(Handle(Some(tell)))
 }
 
 struct Link {
     supervisor: Supervisor,
+    waiting: Waiting,
     intervals: Intervals,
     slots: Slots,
     expect: Option<u32>,
@@ -154,6 +179,7 @@ impl Link {
         while !stop.is_stopped() {
             let now = Now::read();
             self.look_for_ends(now);
+            self.settle(now);
             let actions = self.supervisor.tick(now);
             self.carry_out(actions, now);
             self.publish(now);
@@ -191,7 +217,8 @@ impl Link {
     fn wait(&self, now: Now) -> Duration {
         let due = self.supervisor.next(now).min(self.publish_at.since(now));
         let ending = self.child.as_ref().is_some_and(Child::is_closed);
-        let due = if ending || !self.abandoned.is_empty() { due.min(LOOK_EVERY) } else { due };
+        let looks = ending || !self.abandoned.is_empty() || !self.waiting.is_empty();
+        let due = if looks { due.min(LOOK_EVERY) } else { due };
         due.max(Duration::from_millis(1))
     }
 
@@ -203,8 +230,12 @@ impl Link {
                 Heard::End => Vec::new(),
             },
             Event::Heard(..) => Vec::new(),
-            Event::Release(time) => self.supervisor.release(now + time, now),
+            Event::Release(answer) => {
+                self.waiting.add(answer, now);
+                self.supervisor.release(now + self.waiting.time(), now)
+            }
             Event::Attach => {
+                self.waiting.taken_back();
                 self.supervisor.attach(now);
                 Vec::new()
             }
@@ -259,6 +290,24 @@ impl Link {
         for _ in self.abandoned.len()..before {
             self.supervisor.abandoned_ended();
         }
+    }
+
+    /// Tells those who wait for the cards. The time for which they are left alone starts when they
+    /// are free.
+    fn settle(&mut self, now: Now) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let holder = match (&self.child, self.abandoned.first()) {
+            (Some(child), _) => Holder::Worker(child.id()),
+            (None, Some(stuck)) => Holder::Stuck(stuck.id()),
+            (None, None) => Holder::Nobody,
+        };
+        if holder == Holder::Nobody {
+            let actions = self.supervisor.release(now + self.waiting.time(), now);
+            self.carry_out(actions, now);
+        }
+        self.waiting.settle(&holder, now);
     }
 
     /// Fills the slots, once every interval.

@@ -1,6 +1,7 @@
 //! Requests to answers: paths, methods, passwords.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::auth::Verdict;
 use super::{Door, Peer};
+use crate::gpu::NotReleased;
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
@@ -30,25 +32,31 @@ const INDEX: &str = "sightline-exporter\n\n\
     /livez     whether this program works\n\
     POST /-/release  let go of the cards, so that they can be reset\n";
 
-/// What a path is, once it is known.
+/// What is handed out as it was painted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Route {
+enum Page {
     Index,
     Metrics,
     Health,
     Live,
     Startup,
+}
+
+/// What a path is, once it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Painted(Page),
     Release,
 }
 
 impl Route {
     fn of(path: &str) -> Option<Self> {
         Some(match path {
-            "/" => Self::Index,
-            "/metrics" => Self::Metrics,
-            "/health" | "/readyz" => Self::Health,
-            "/livez" => Self::Live,
-            "/startupz" => Self::Startup,
+            "/" => Self::Painted(Page::Index),
+            "/metrics" => Self::Painted(Page::Metrics),
+            "/health" | "/readyz" => Self::Painted(Page::Health),
+            "/livez" => Self::Painted(Page::Live),
+            "/startupz" => Self::Painted(Page::Startup),
             "/-/release" => Self::Release,
             _ => return None,
         })
@@ -56,7 +64,7 @@ impl Route {
 
     const fn allows(self) -> &'static str {
         match self {
-            Self::Index | Self::Metrics | Self::Health | Self::Live | Self::Startup => "GET, HEAD",
+            Self::Painted(_) => "GET, HEAD",
             Self::Release => "POST",
         }
     }
@@ -76,9 +84,14 @@ pub(super) async fn answer<B>(
     let headers = request.headers();
     let (mut answer, permit) = match admit(door, peer, headers).await {
         Err(refusal) => (refusal, None),
-        Ok(known) => match std::sync::Arc::clone(&door.answers).try_acquire_owned() {
-            Err(_) => (busy("Too many requests at a time."), None),
-            Ok(permit) => (route(door, peer, known, request), Some(permit)),
+        Ok(known) => match route(request) {
+            Err(wrong) => (*wrong, None),
+            // It takes its time, and is short: it waits beside those that are counted.
+            Ok(Route::Release) => (release(door, peer, known, headers).await, None),
+            Ok(Route::Painted(page)) => match Arc::clone(&door.answers).try_acquire_owned() {
+                Err(_) => (busy("Too many requests at a time."), None),
+                Ok(permit) => (painted(door, page), Some(permit)),
+            },
         },
     };
     for (name, value) in &web.headers {
@@ -115,33 +128,36 @@ fn credentials(value: &HeaderValue) -> Option<(String, Vec<u8>)> {
     Some((user, decoded[colon + 1..].to_vec()))
 }
 
-fn route<B>(door: &Door, peer: Peer, known: bool, request: &Request<B>) -> Answer {
+fn route<B>(request: &Request<B>) -> Result<Route, Box<Answer>> {
     let Some(route) = Route::of(request.uri().path()) else {
-        return plain(StatusCode::NOT_FOUND, "There is no such page; see /.\n");
+        return Err(Box::new(plain(StatusCode::NOT_FOUND, "There is no such page; see /.\n")));
     };
     if !route.is_allowed(request.method()) {
         let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "Not this method.\n");
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static(route.allows()));
-        return answer;
+        return Err(Box::new(answer));
     }
+    Ok(route)
+}
+
+fn painted(door: &Door, page: Page) -> Answer {
     let painted = door.board.get();
-    match route {
-        Route::Index => plain(StatusCode::OK, INDEX),
-        Route::Metrics => full(StatusCode::OK, METRICS, painted.metrics.clone()),
-        Route::Health => {
+    match page {
+        Page::Index => plain(StatusCode::OK, INDEX),
+        Page::Metrics => full(StatusCode::OK, METRICS, painted.metrics.clone()),
+        Page::Health => {
             let good = StatusCode::OK;
             let status = if painted.healthy { good } else { StatusCode::SERVICE_UNAVAILABLE };
             full(status, JSON, painted.health.clone())
         }
-        Route::Live => plain(StatusCode::OK, "alive\n"),
-        Route::Startup if painted.started => plain(StatusCode::OK, "started\n"),
-        Route::Startup => plain(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
-        Route::Release => release(door, peer, known, request.headers()),
+        Page::Live => plain(StatusCode::OK, "alive\n"),
+        Page::Startup if painted.started => plain(StatusCode::OK, "started\n"),
+        Page::Startup => plain(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
     }
 }
 
-/// For those on this host, and those who are known.
-fn release(door: &Door, peer: Peer, known: bool, headers: &HeaderMap) -> Answer {
+/// For those on this host, and those who are known. Answers when the cards are free.
+async fn release(door: &Door, peer: Peer, known: bool, headers: &HeaderMap) -> Answer {
     if !known && !is_loopback(peer.address.ip()) {
         let reason = "Only from this host, or with a password or certificate.\n";
         return plain(StatusCode::FORBIDDEN, reason);
@@ -150,16 +166,21 @@ fn release(door: &Door, peer: Peer, known: bool, headers: &HeaderMap) -> Answer 
     if headers.contains_key(ORIGIN) {
         return plain(StatusCode::FORBIDDEN, "Not from within a browser.\n");
     }
-    let (status, body) = match (door.release)() {
+    let error = match (door.release)().await {
         Ok(time) => {
             tracing::warn!(peer = %peer.address, ?time, "The cards are released on request.");
             let body = serde_json::json!({"released": true, "seconds": time.as_secs_f64()});
-            (StatusCode::OK, body)
+            return full(StatusCode::OK, JSON, Bytes::from(body.to_string()));
         }
-        Err(reason) => {
-            (StatusCode::CONFLICT, serde_json::json!({"released": false, "reason": reason}))
-        }
+        Err(error) => error,
     };
+    tracing::warn!(peer = %peer.address, %error, "The cards cannot be released.");
+    let status = match error {
+        NotReleased::Impossible(_) => StatusCode::CONFLICT,
+        NotReleased::Held(_) => StatusCode::SERVICE_UNAVAILABLE,
+        NotReleased::Late(_) => StatusCode::GATEWAY_TIMEOUT,
+    };
+    let body = serde_json::json!({"released": false, "reason": error.to_string()});
     full(status, JSON, Bytes::from(body.to_string()))
 }
 

@@ -163,13 +163,19 @@ impl Bench {
         assert!(enough, "the others are not read: {reads:?}");
     }
 
+    /// Asks for the cards and waits for the answer.
+    fn release(&self) -> Result<Duration, gpu::NotReleased> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(self.handle.release())
+    }
+
     fn holders(&self) -> Vec<u32> {
         holders(&self.node)
     }
 }
 
 /// Processes that have the node's library open.
-fn holders(node: &Node) -> Vec<u32> {
+pub(crate) fn holders(node: &Node) -> Vec<u32> {
     let library = node.library().display().to_string();
     let folders = std::fs::read_dir("/proc").expect("it is mounted").flatten();
     let pids = folders.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -390,9 +396,9 @@ fn a_library_that_crashes_takes_only_the_worker() {
 fn cards_that_are_released_are_held_by_nobody() {
     let bench = Bench::healthy(2);
     assert_eq!(bench.holders().len(), 1);
-    let time = bench.handle.release().expect("there is a worker");
+    let time = bench.release().expect("there is a worker");
     assert_eq!(time, bench.config.nvml.release);
-    assert!(eventually(|| bench.holders().is_empty()), "nothing has the library open");
+    assert_eq!(bench.holders(), [0; 0], "nothing has the library open");
     assert!(bench.until_error(ErrorKind::Gone).contains("released on request"));
     assert_eq!(bench.up(), [false, false]);
     // Work on the cards: they come back otherwise than they went.
@@ -409,8 +415,25 @@ fn a_release_does_not_wait_for_a_card_that_hangs() {
     let bench = Bench::healthy(2);
     bench.node.fail(0, "nvmlDeviceGetPowerUsage", "hang");
     bench.until_down(0);
-    bench.handle.release().expect("there is a worker");
-    assert!(eventually(|| bench.holders().is_empty()), "nothing has the library open");
+    bench.release().expect("there is a worker");
+    assert_eq!(bench.holders(), [0; 0], "nothing has the library open");
+    bench.release().expect("they are free already");
+}
+
+#[test]
+fn a_worker_that_does_not_end_is_no_release() {
+    let folder = Folder::new();
+    let mut launch =
+        impostor(&folder, &format!("echo yes >{}\nexec sleep 60", folder.arg("started")));
+    launch.patience = gpu::supervisor::Patience {
+        release: Duration::from_millis(300),
+        ..gpu::supervisor::Patience::default()
+    };
+    let bench = Bench::start_with(Node::with_cards(1), Tree::two_socket(), Vec::new(), launch);
+    assert!(eventually(|| folder.read("started") == "yes\n"), "the worker runs");
+    let result = bench.release();
+    let Err(gpu::NotReleased::Late(why)) = result else { panic!("{result:?}") };
+    assert!(why.contains("has not ended in 300ms"), "{why}");
 }
 
 /// A program that is no worker.
@@ -423,6 +446,7 @@ fn impostor(folder: &Folder, text: &str) -> Launch {
         useless: Duration::from_millis(300),
         end: Duration::from_millis(200),
         kill: PATIENCE,
+        release: PATIENCE,
         abandoned: PATIENCE,
         again: (Duration::from_millis(50), Duration::from_millis(200)),
     };

@@ -8,7 +8,8 @@ use std::time::Duration;
 use fake_node::{Group, Tree};
 use fake_nvml::Node as Cards;
 
-use crate::harness::{Answer, Exporter, Folder, Page, eventually};
+use crate::gpu::holders;
+use crate::harness::{Answer, Exporter, Folder, Page, eventually, signal};
 use crate::mock_bus::{Bus, Mood, Unit};
 use crate::mock_http::{Behaviour, Server};
 
@@ -227,13 +228,18 @@ fn it_ends_in_order_while_things_hang() {
 
 #[test]
 fn cards_are_let_go_on_request_and_taken_back() {
-    let world = World::start(&["--nvml.release-time=1s"]);
+    let world = World::start(&["--nvml.release-time=600s"]);
     world.settled();
+    assert_eq!(holders(&world.cards).len(), 1);
     let answer = world.exporter.request("POST", "/-/release", &[]);
-    assert_eq!((answer.status, &answer.json()["seconds"]), (200, &1.0.into()));
+    // The answer says that the cards are free, and then they are.
+    assert_eq!(holders(&world.cards), [0; 0], "{}", world.exporter.log());
+    assert_eq!((answer.status, &answer.json()["released"]), (200, &true.into()));
+    assert_eq!(answer.json()["seconds"], 600.0);
     world.exporter.page_where("no card held", |page| {
         page.value("sightline_node_gpus", &[("state", "nvml")]) == Some(0.0)
     });
+    signal(world.exporter.pid(), "USR2");
     world.settled();
 }
 

@@ -61,6 +61,11 @@ impl Child {
         self.input = None;
     }
 
+    /// Its process id.
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     pub(super) const fn is_closed(&self) -> bool {
         self.input.is_none()
     }

@@ -20,6 +20,8 @@ pub struct Patience {
     pub end: Duration,
     /// For a worker to die when killed.
     pub kill: Duration,
+    /// For the cards to be free on request, before who asked is told that they are not.
+    pub release: Duration,
     /// Before the next worker when one could not be killed.
     pub abandoned: Duration,
     /// Before the next worker otherwise: the first time, and at most. It doubles in between.
@@ -32,6 +34,7 @@ impl Default for Patience {
             useless: Duration::from_secs(60),
             end: Duration::from_secs(8),
             kill: Duration::from_secs(5),
+            release: Duration::from_secs(10),
             abandoned: Duration::from_secs(600),
             again: (Duration::from_secs(1), Duration::from_secs(60)),
         }

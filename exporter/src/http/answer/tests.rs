@@ -10,6 +10,12 @@ use crate::http::web_config::WebConfig;
 use crate::http::{InForce, Release};
 use crate::paint::{Board, Painted};
 
+fn releasing(
+    result: impl Fn() -> Result<Duration, NotReleased> + Send + Sync + 'static,
+) -> Release {
+    Arc::new(move || Box::pin(std::future::ready(result())))
+}
+
 /// A door with these bounds, behind which the node is `healthy`.
 pub(in crate::http) fn door(healthy: bool, answers: usize, page: &str) -> Door {
     let board = Board::default();
@@ -19,7 +25,7 @@ pub(in crate::http) fn door(healthy: bool, answers: usize, page: &str) -> Door {
         healthy,
         started: healthy,
     });
-    let release: Release = Arc::new(|| Ok(Duration::from_secs(60)));
+    let release = releasing(|| Ok(Duration::from_secs(60)));
     Door {
         board,
         web: InForce::default(),
@@ -153,8 +159,35 @@ fn cards_are_released_for_this_host_and_for_who_is_known() {
     assert_eq!(post(&door, near(), &[("origin", "http://evil.example")]), 403);
     let answer = ask(&door, near(), &request("POST", "/-/release", &[]));
     assert!(body(answer).contains("60"));
-    door.release = Arc::new(|| Err("no card is held".to_owned()));
-    let answer = ask(&door, near(), &request("POST", "/-/release", &[]));
-    assert_eq!(answer.status(), 409);
-    assert!(body(answer).contains("no card is held"));
+    let held = |why: &str| why.to_owned();
+    for (error, code) in [
+        (NotReleased::Impossible(held("no card is read")), 409),
+        (NotReleased::Held(held("process 7 is stuck")), 503),
+        (NotReleased::Late(held("process 7 has not ended")), 504),
+    ] {
+        let reason = error.to_string();
+        door.release = releasing(move || Err(error.clone()));
+        let answer = ask(&door, near(), &request("POST", "/-/release", &[]));
+        assert_eq!(answer.status(), code);
+        let told: serde_json::Value = serde_json::from_str(&body(answer)).expect("JSON");
+        assert_eq!(told, serde_json::json!({"released": false, "reason": reason}));
+    }
+}
+
+#[test]
+fn who_waits_for_the_cards_keeps_nobody_from_the_page() {
+    let mut door = door(true, 1, "");
+    door.release = Arc::new(|| Box::pin(std::future::pending()));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let asked = request("POST", "/-/release", &[]);
+        let mut waits = std::pin::pin!(answer(&door, near(), &asked));
+        tokio::select! {
+            biased;
+            _ = waits.as_mut() => panic!("the cards are not free"),
+            () = std::future::ready(()) => {}
+        }
+        let (page, _) = answer(&door, near(), &request("GET", "/metrics", &[])).await;
+        assert_eq!(page.status(), 200);
+    });
 }

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 pub use listener::{Bound, serve};
 pub use reload::{Loaded, reload};
@@ -35,23 +36,42 @@ pub type Releasing = Pin<Box<dyn Future<Output = Result<Duration, NotReleased>> 
 
 /// The web configuration in force; replaced as a whole.
 #[derive(Debug, Clone, Default)]
-pub struct InForce(Arc<Mutex<Arc<WebConfig>>>);
+pub struct InForce(Arc<Mutex<InUse>>);
+
+/// What connections that are opened now are served by.
+#[derive(Debug, Clone, Default)]
+struct InUse {
+    config: Arc<WebConfig>,
+    /// Cancelled when they are encrypted otherwise than new ones: they are to end.
+    outdated: CancellationToken,
+}
 
 impl InForce {
     /// This one, from now on.
     #[must_use]
     pub fn new(config: WebConfig) -> Self {
-        Self(Arc::new(Mutex::new(Arc::new(config))))
+        let config = Arc::new(config);
+        Self(Arc::new(Mutex::new(InUse { config, ..InUse::default() })))
     }
 
     /// The one in force.
     #[must_use]
     pub fn get(&self) -> Arc<WebConfig> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.in_use().config
     }
 
+    fn in_use(&self) -> InUse {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Passwords and headers hold for the next request; TLS for connections that are made anew,
+    /// which ends those that are open. Certificates may have changed behind the same names.
     fn set(&self, config: WebConfig) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if used.config.tls.is_some() || config.tls.is_some() {
+            std::mem::take(&mut used.outdated).cancel();
+        }
+        used.config = Arc::new(config);
     }
 }
 

@@ -76,9 +76,16 @@ impl Link {
     }
 }
 
-/// Answers what comes over `stream`, until the client leaves, is too slow, is evicted, or `stop`.
-pub(super) async fn serve<S>(stream: S, door: Arc<Door>, peer: Peer, link: Arc<Link>, stop: Stop)
-where
+/// Answers what comes over `stream`, until the client leaves, is too slow or is evicted. After
+/// `stop`, and when the connection is `outdated`, an answer on its way is the last.
+pub(super) async fn serve<S>(
+    stream: S,
+    door: Arc<Door>,
+    peer: Peer,
+    link: Arc<Link>,
+    stop: Stop,
+    outdated: CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let timeout = door.timeout;
@@ -98,13 +105,16 @@ where
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(paced), service);
     tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = link.evicted.cancelled() => Ok(()),
-        () = stop.stopped() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let mut last = false;
+    let ended = loop {
+        tokio::select! {
+            ended = connection.as_mut() => break ended,
+            () = link.evicted.cancelled() => break Ok(()),
+            () = stop.stopped(), if !last => {}
+            () = outdated.cancelled(), if !last => {}
         }
+        connection.as_mut().graceful_shutdown();
+        last = true;
     };
     link.enter(Phase::Reading, None);
     if let Err(error) = ended {

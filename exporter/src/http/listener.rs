@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, Link};
-use super::{Door, Peer};
+use super::{Door, InUse, Peer};
 use crate::slot::Stop;
 
 /// After a failed accept (out of file descriptors): the time in which some may come free.
@@ -112,10 +112,10 @@ async fn attend(
         tracing::debug!(%error, "A connection was gone before it was served.");
         return;
     }
-    let web = door.web.get();
+    let InUse { config: web, outdated } = door.web.in_use();
     let Some(tls) = &web.tls else {
         let peer = Peer { address, certified: false };
-        return connection::serve(stream, door, peer, Arc::clone(link), stop).await;
+        return connection::serve(stream, door, peer, Arc::clone(link), stop, outdated).await;
     };
     let handshake = TlsAcceptor::from(Arc::clone(tls)).accept(stream);
     let encrypted = tokio::select! {
@@ -127,7 +127,7 @@ async fn attend(
         Ok(Ok(stream)) => {
             let certified = stream.get_ref().1.peer_certificates().is_some();
             let peer = Peer { address, certified };
-            connection::serve(stream, door, peer, Arc::clone(link), stop).await;
+            connection::serve(stream, door, peer, Arc::clone(link), stop, outdated).await;
         }
         Ok(Err(error)) => tracing::debug!(peer = %address, %error, "No agreement on TLS."),
         Err(_) => tracing::debug!(peer = %address, "No agreement on TLS in time."),

@@ -4,7 +4,7 @@
 #![expect(clippy::print_stderr, reason = "what a failed test saw must be where it is read")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -150,14 +150,24 @@ pub(crate) fn exchange<S: Read + Write>(
     path: &str,
     headers: &[(&str, &str)],
 ) -> Vec<u8> {
+    try_exchange(stream, method, path, headers).expect("it reads and answers")
+}
+
+/// The same, of somebody who may refuse.
+pub(crate) fn try_exchange<S: Read + Write>(
+    stream: &mut S,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> io::Result<Vec<u8>> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    stream.write_all(format!("{head}\r\n").as_bytes()).expect("it reads");
+    stream.write_all(format!("{head}\r\n").as_bytes())?;
     let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).expect("it answers");
-    bytes
+    stream.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Sends a signal to a process that this test started.

@@ -1,6 +1,7 @@
 //! The file of `--web.config.file`: TLS, certificates of clients, passwords, and changes of it
 //! while the program runs.
 
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
 
-use crate::harness::{Answer, Exporter, Folder, eventually, exchange};
+use crate::harness::{Answer, Exporter, Folder, eventually, try_exchange};
 
 /// `anna:one` and `anna:two` with the least cost there is, and one that costs a while.
 const ONE: &str = "YW5uYTpvbmU=";
@@ -57,24 +58,31 @@ fn client(certified: bool, version: &'static SupportedProtocolVersion) -> Arc<Cl
     })
 }
 
-/// Asks over TLS; `None` where the two do not agree on it.
-fn ask(
-    exporter: &Exporter,
-    config: &Arc<ClientConfig>,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-) -> Option<Answer> {
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// A connection over TLS, once the client's side has agreed on it.
+fn connect(exporter: &Exporter, config: &Arc<ClientConfig>) -> io::Result<Stream> {
     let name = ServerName::try_from("localhost").expect("a name");
     let mut connection = ClientConnection::new(Arc::clone(config), name).expect("it is valid");
     let mut socket: TcpStream = exporter.connect();
     while connection.is_handshaking() {
-        connection.complete_io(&mut socket).ok()?;
+        connection.complete_io(&mut socket)?;
     }
-    let mut stream = StreamOwned::new(connection, socket);
-    // With TLS 1.3 a client learns only while it reads that it is not let in.
-    let caught = std::panic::AssertUnwindSafe(|| exchange(&mut stream, method, path, headers));
-    std::panic::catch_unwind(caught).ok().map(|bytes| Answer::parse(&bytes))
+    Ok(StreamOwned::new(connection, socket))
+}
+
+/// Asks over TLS. With TLS 1.3 a client learns only while it reads that it is not let in.
+fn ask(exporter: &Exporter, config: &Arc<ClientConfig>, path: &str) -> io::Result<Answer> {
+    let mut stream = connect(exporter, config)?;
+    try_exchange(&mut stream, "GET", path, &[]).map(|bytes| Answer::parse(&bytes))
+}
+
+/// The client was not let in, and told why: unless the end of the connection overtook the reason.
+fn assert_refused(result: io::Result<Answer>, why: &str) {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    let error = result.expect_err("it must not be let in");
+    let cut = [BrokenPipe, ConnectionReset].contains(&error.kind());
+    assert!(cut || error.to_string().contains(why), "{error:?}");
 }
 
 #[test]
@@ -82,34 +90,59 @@ fn connections_are_encrypted_with_the_versions_asked_for() {
     let folder = Folder::new();
     let exporter = start(&folder, &tls_section("  min_version: TLS13\n"), &[]);
     let new = client(false, &rustls::version::TLS13);
-    let answer = ask(&exporter, &new, "GET", "/metrics", &[]).expect("they agree");
-    assert_eq!(answer.status, 200);
+    assert_eq!(ask(&exporter, &new, "/metrics").expect("they agree").status, 200);
     let old = client(false, &rustls::version::TLS12);
-    assert!(ask(&exporter, &old, "GET", "/metrics", &[]).is_none());
-    let mut bare = exporter.connect();
-    let got = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        Answer::parse(&exchange(&mut bare, "GET", "/metrics", &[])).status
-    }));
-    assert!(got.is_err(), "no page without encryption: {got:?}");
+    assert_refused(ask(&exporter, &old, "/metrics"), "ProtocolVersion");
+    // Without encryption there is no page: an alert at most, and the end.
+    match try_exchange(&mut exporter.connect(), "GET", "/metrics", &[]) {
+        Ok(bytes) => assert!(!bytes.windows(5).any(|part| part == b"HTTP/"), "{bytes:?}"),
+        Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}"),
+    }
 
     let both = start(&folder, &tls_section(""), &[]);
     for config in [&new, &old] {
-        let answer = ask(&both, config, "GET", "/livez", &[]).expect("they agree");
-        assert_eq!(answer.status, 200);
+        assert_eq!(ask(&both, config, "/livez").expect("they agree").status, 200);
     }
+}
+
+/// TLS for those who show a certificate of the CA.
+fn certified_section() -> String {
+    let kind = "  client_auth_type: RequireAndVerifyClientCert\n";
+    tls_section(&format!("  client_ca_file: {}\n{kind}", data("ca.pem")))
 }
 
 #[test]
 fn clients_show_a_certificate_where_one_is_asked_for() {
     let folder = Folder::new();
-    let ca = data("ca.pem");
-    let kind = "  client_auth_type: RequireAndVerifyClientCert\n";
-    let text = tls_section(&format!("  client_ca_file: {ca}\n{kind}"));
-    let exporter = start(&folder, &text, &[]);
+    let exporter = start(&folder, &certified_section(), &[]);
     let version = &rustls::version::TLS13;
-    assert!(ask(&exporter, &client(false, version), "GET", "/metrics", &[]).is_none());
-    let answer = ask(&exporter, &client(true, version), "GET", "/metrics", &[]);
+    let refused = ask(&exporter, &client(false, version), "/metrics");
+    assert_refused(refused, "CertificateRequired");
+    let answer = ask(&exporter, &client(true, version), "/metrics");
     assert_eq!(answer.expect("let in").status, 200);
+}
+
+#[test]
+fn a_change_of_tls_ends_connections_that_are_open() {
+    let folder = Folder::new();
+    let exporter = start(&folder, &tls_section(""), &[]);
+    let bare = client(false, &rustls::version::TLS13);
+    let mut open = connect(&exporter, &bare).expect("they agree");
+    open.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"alive\n") {
+        let mut bytes = [0; 1024];
+        let read = open.read(&mut bytes).expect("it answers");
+        assert!(read > 0, "it is kept open: {}", String::from_utf8_lossy(&answer));
+        answer.extend_from_slice(&bytes[..read]);
+    }
+    folder.write("web.yml", &certified_section());
+    // It waits for the end, and fails when there is none.
+    let end = open.read(&mut [0; 1]);
+    assert_eq!(end.expect("it is closed in order"), 0, "{}", exporter.log());
+    assert_refused(ask(&exporter, &bare, "/livez"), "CertificateRequired");
+    let known = client(true, &rustls::version::TLS13);
+    assert_eq!(ask(&exporter, &known, "/livez").expect("let in").status, 200);
 }
 
 #[test]
@@ -160,7 +193,7 @@ fn guessing_does_not_hold_up_who_knows_the_password() {
     let guesses: Vec<TcpStream> = (0..30)
         .map(|_| {
             let mut stream = exporter.connect();
-            std::io::Write::write_all(&mut stream, head.as_bytes()).expect("it reads");
+            stream.write_all(head.as_bytes()).expect("it reads");
             stream
         })
         .collect();
@@ -171,7 +204,7 @@ fn guessing_does_not_hold_up_who_knows_the_password() {
     // The guesses are answered too: refused, or told to come again.
     for mut stream in guesses {
         let mut bytes = vec![0; 1024];
-        let read = std::io::Read::read(&mut stream, &mut bytes).expect("it answers");
+        let read = stream.read(&mut bytes).expect("it answers");
         let status = Answer::parse(&bytes[..read]).status;
         assert!(status == 401 || status == 503, "{status}");
     }

@@ -19,14 +19,16 @@ struct Client {
     stream: DuplexStream,
     link: Arc<Link>,
     served: tokio::task::JoinHandle<()>,
+    outdated: CancellationToken,
 }
 
 /// A client whose connection holds `buffer` bytes each way.
 fn connect(door: &Arc<Door>, buffer: usize, stop: &Stop) -> Client {
     let (stream, other) = duplex(buffer);
     let link = Arc::new(Link::default());
-    let serving = serve(other, Arc::clone(door), near(), Arc::clone(&link), stop.clone());
-    Client { stream, link, served: tokio::task::spawn_local(serving) }
+    let (stop, outdated) = (stop.clone(), CancellationToken::new());
+    let serving = serve(other, Arc::clone(door), near(), Arc::clone(&link), stop, outdated.clone());
+    Client { stream, link, served: tokio::task::spawn_local(serving), outdated }
 }
 
 impl Client {
@@ -41,6 +43,33 @@ impl Client {
         let read = self.stream.read(&mut bytes).await.expect("open");
         String::from_utf8_lossy(&bytes[..read]).into_owned()
     }
+}
+
+#[test]
+fn a_connection_that_is_outdated_ends_after_its_answer() {
+    run(async {
+        let page = "x".repeat(10_000);
+        let (door, stop) = (Arc::new(door(true, 4, &page)), Stop::new());
+        let began = tokio::time::Instant::now();
+        let mut idle = connect(&door, 1 << 20, &stop);
+        assert!(idle.ask().await.starts_with("HTTP/1.1 200"));
+        let silent = connect(&door, 64, &stop);
+        let mut busy = connect(&door, 64, &stop);
+        busy.stream.write_all(ASK).await.expect("open");
+        while busy.link.phase() != Phase::Answering {
+            tokio::task::yield_now().await;
+        }
+        for client in [&idle, &silent, &busy] {
+            client.outdated.cancel();
+        }
+        let mut rest = Vec::new();
+        idle.stream.read_to_end(&mut rest).await.expect("it is closed");
+        silent.served.await.expect("it ends");
+        let mut answer = String::new();
+        busy.stream.read_to_string(&mut answer).await.expect("it is closed");
+        assert!(answer.ends_with(&page), "{} bytes", answer.len());
+        assert!(tokio::time::Instant::now() - began < door.timeout, "nobody waits for a deadline");
+    });
 }
 
 #[test]

@@ -34,6 +34,9 @@ const SYSTEM: [&str; 12] = [
     "/nix/store",
 ];
 
+/// Which name servers are asked. It is often a link to a file that something else writes.
+const RESOLVER: &str = "/etc/resolv.conf";
+
 /// Names are looked up over TCP when the answer is long.
 const DNS_PORT: u16 = 53;
 
@@ -60,6 +63,7 @@ impl Rules {
         read.extend(config.kmsg.iter().cloned());
         read.extend(web.files.iter().filter_map(|(path, _)| folder(path)));
         read.extend(std::env::current_exe().ok());
+        read.extend(folder_of_target(Path::new(RESOLVER)));
         for service in &config.services {
             let log = match &service.log {
                 Some(LogSource::File(path)) => Some(path),
@@ -77,6 +81,15 @@ impl Rules {
         connect.dedup();
         Self { read, connect }
     }
+}
+
+/// The folder of the file that a link leads to in the end; never all of the system.
+fn folder_of_target(link: &Path) -> Option<PathBuf> {
+    let target = std::fs::canonicalize(link).ok()?;
+    let folder = target.parent()?;
+    // A folder in the root holds more than this; then the file alone, until it is replaced.
+    let few = folder.components().count() > 2;
+    Some(if few { folder.to_owned() } else { target })
 }
 
 /// Confines the calling thread, and what it starts from now on. Says whether rules are in force.
@@ -117,6 +130,27 @@ fn fitting(path: &Path, access: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_that_the_resolver_is_configured_by_can_be_read() {
+        let base = std::env::temp_dir().join(format!("sandbox-{}", std::process::id()));
+        let (etc, run) = (base.join("etc"), base.join("run/manager"));
+        for folder in [&etc, &run] {
+            std::fs::create_dir_all(folder).expect("the temporary folder is writable");
+        }
+        std::fs::write(run.join("resolv.conf"), "").expect("the folder is writable");
+        let link = etc.join("resolv.conf");
+        std::os::unix::fs::symlink("../run/manager/resolv.conf", &link).expect("a link");
+        let target = std::fs::canonicalize(&run).expect("it is there");
+        assert_eq!(folder_of_target(&link), Some(target));
+        assert_eq!(folder_of_target(&etc.join("absent")), None);
+        std::fs::remove_dir_all(base).expect("it is ours");
+        // A folder in the root is not opened as a whole.
+        assert_eq!(folder_of_target(Path::new("/proc/version")), Some("/proc/version".into()));
+        let rules = Rules::of(&Config::default(), &WebConfig::default());
+        let own = folder_of_target(Path::new(RESOLVER));
+        assert!(own.is_none_or(|folder| rules.read.contains(&folder)));
+    }
 
     #[test]
     fn rules_follow_the_configuration() {

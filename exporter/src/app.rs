@@ -7,6 +7,7 @@
 mod collect;
 mod logs;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tokio::task::LocalSet;
 use tokio_util::task::TaskTracker;
 
 use crate::cli::LogFormat;
-use crate::config::{Config, Timer};
+use crate::config::{Config, Timer, Url};
 use crate::exit::Exit;
 use crate::facts::Slots;
 use crate::http::auth::Checker;
@@ -25,14 +26,14 @@ use crate::http::web_config::WebConfig;
 use crate::http::{Bound, Door, InForce, serve};
 use crate::notify::Manager;
 use crate::paint::{Board, Painter};
-use crate::service::fetch::Client;
+use crate::service::fetch::{Client, is_looked_up};
 use crate::slot::{Now, Stop};
 use crate::{gpu, out, sandbox};
 
 /// How long answers and children may take to end.
 const END: Duration = Duration::from_secs(5);
 
-/// Threads for looking up names, which may block.
+/// Threads for what may block, besides one for each name that services are asked by.
 const BLOCKING_THREADS: usize = 4;
 const BLOCKING_STACK: usize = 512 << 10;
 
@@ -41,7 +42,7 @@ const BLOCKING_STACK: usize = 512 << 10;
 pub fn run(config: Config, format: LogFormat, level: tracing::Level) -> Exit {
     logs::install(format, level);
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(BLOCKING_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS + names(&config))
         .thread_stack_size(BLOCKING_STACK)
         .thread_name("blocking")
         .enable_all()
@@ -58,6 +59,14 @@ pub fn run(config: Config, format: LogFormat, level: tracing::Level) -> Exit {
             Exit::Internal
         }
     }
+}
+
+/// How many names of hosts are looked up. A look-up may take a thread for minutes, and must not
+/// hold up those of the other names.
+fn names(config: &Config) -> usize {
+    let urls = config.services.iter().flat_map(|s| s.health_url.iter().chain(&s.metrics_url));
+    let hosts: BTreeSet<&str> = urls.map(Url::host).filter(|host| is_looked_up(host)).collect();
+    hosts.len()
 }
 
 async fn live(config: Arc<Config>) -> Exit {
@@ -227,5 +236,21 @@ fn announce(mut address: std::net::SocketAddr, tls: bool) {
     });
     if let Err(error) = out::line(&line.to_string()) {
         tracing::debug!(%error, "Nobody reads standard output.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_that_is_looked_up_has_a_thread() {
+        let service = |text: &str| text.parse().expect(text);
+        let services = vec![
+            service("a,url=http://one.example/health,metrics=http://one.example:1/metrics"),
+            service("b,url=http://localhost:1/health,metrics=http://two.example/metrics"),
+            service("c,url=http://127.0.0.1:2/health,metrics=http://[::1]:2/metrics"),
+        ];
+        assert_eq!(names(&Config { services, ..Config::default() }), 2);
     }
 }

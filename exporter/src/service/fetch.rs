@@ -3,8 +3,11 @@
 //! No redirect is followed: what answers must be what was configured. Nothing is sent but the
 //! request, no cookie and no credential.
 
+mod names;
+
 use std::convert::Infallible;
 use std::future::pending;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +21,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+pub use names::is_looked_up;
+
+use self::names::Names;
 use crate::config::{Service, Url};
 use crate::slot::ErrorKind;
 
@@ -69,11 +75,12 @@ impl FetchError {
 pub struct Client {
     /// For `https`; `None` where no certificate of an authority is known.
     tls: Option<TlsConnector>,
+    names: Names,
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("tls", &self.tls.is_some()).finish()
+        f.debug_struct("Client").field("tls", &self.tls.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -105,7 +112,7 @@ impl Client {
             let config = config.with_root_certificates(authorities).with_no_client_auth();
             TlsConnector::from(Arc::new(config))
         });
-        Self { tls }
+        Self { tls, names: Names::default() }
     }
 
     /// Asks for `url`; reads `most` bytes of the body.
@@ -125,7 +132,10 @@ impl Client {
     }
 
     async fn exchange(&self, url: &Url, most: usize) -> Result<Answer, FetchError> {
-        let stream = TcpStream::connect((url.host(), url.port())).await;
+        let addresses = self.names.addresses(url.host()).await.map_err(FetchError::Connect)?;
+        let with_port = |address: &_| SocketAddr::new(*address, url.port());
+        let addresses: Vec<SocketAddr> = addresses.iter().map(with_port).collect();
+        let stream = TcpStream::connect(&addresses[..]).await;
         let stream = stream.map_err(|error| FetchError::Connect(Arc::new(error)))?;
         if !url.is_https() {
             return answer(stream, url, most).await;

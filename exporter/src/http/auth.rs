@@ -37,6 +37,8 @@ type Memory = Mutex<BTreeMap<String, [u8; 32]>>;
 struct Check {
     hash: String,
     known: bool,
+    /// What a failure costs, whoever it was.
+    cost: u32,
     user: String,
     password: Vec<u8>,
     answer: oneshot::Sender<Verdict>,
@@ -81,11 +83,12 @@ impl Checker {
         {
             return Verdict::Yes;
         }
-        let Some(dearest) = hash.or_else(|| dearest(users)) else { return Verdict::No };
+        let Some(dearest) = dearest(users) else { return Verdict::No };
         let (answer, result) = oneshot::channel();
         let check = Check {
-            hash: dearest.clone(),
+            hash: hash.unwrap_or(dearest).clone(),
             known: hash.is_some(),
+            cost: cost(dearest),
             user: user.to_owned(),
             password: password.to_vec(),
             answer,
@@ -106,6 +109,25 @@ impl Checker {
     }
 }
 
+impl Check {
+    /// The verdict, and the rounds of hashing that it took: 2^cost each.
+    fn run(&self) -> (Verdict, u64) {
+        let own = cost(&self.hash);
+        let matches = bcrypt::verify(&self.password, &self.hash).unwrap_or(false);
+        if matches && self.known {
+            return (Verdict::Yes, 1 << own);
+        }
+        // What the dearest hash would have taken longer: 2^own + 2^own + 2^(own + 1) + .. = 2^cost.
+        let mut rounds = 1 << own;
+        for cost in own..self.cost {
+            // Nobody is let in by it: it is for the time that it takes.
+            let spent = bcrypt::hash_with_salt(&self.password, cost, [0; 16]);
+            rounds += if spent.is_ok() { 1 << cost } else { 0 };
+        }
+        (Verdict::No, rounds)
+    }
+}
+
 /// One check after the other; ends with the last sender.
 fn work(checks: &Receiver<Check>, memory: &Memory, key: [u8; 32]) {
     while let Ok(check) = checks.recv() {
@@ -113,8 +135,7 @@ fn work(checks: &Receiver<Check>, memory: &Memory, key: [u8; 32]) {
         if check.answer.is_closed() {
             continue;
         }
-        let matches = bcrypt::verify(&check.password, &check.hash).unwrap_or(false);
-        let verdict = if matches && check.known { Verdict::Yes } else { Verdict::No };
+        let (verdict, _) = check.run();
         if verdict == Verdict::Yes {
             // One entry for each user of the file, which has a bound.
             let entry = remembered(&key, &check.hash, &check.password);
@@ -139,7 +160,12 @@ fn remembered(key: &[u8; 32], hash: &str, password: &[u8]) -> [u8; 32] {
 
 /// The hash that takes longest, for names that are not in the file.
 fn dearest(users: &BTreeMap<String, String>) -> Option<&String> {
-    users.values().max_by_key(|hash| hash.parse::<HashParts>().map_or(0, |parts| parts.get_cost()))
+    users.values().max_by_key(|hash| cost(hash))
+}
+
+/// What checking a hash costs; 0 where it is none.
+fn cost(hash: &str) -> u32 {
+    hash.parse::<HashParts>().map_or(0, |parts| parts.get_cost())
 }
 
 #[cfg(test)]
@@ -198,6 +224,24 @@ mod tests {
             std::task::Poll::Ready(output) => Some(output),
             std::task::Poll::Pending => None,
         }
+    }
+
+    #[test]
+    fn every_failure_costs_what_the_dearest_hash_costs() {
+        let mut users = users();
+        users.insert("x".into(), bcrypt::hash("x", 7).expect("hashes"));
+        let run = |user: &str, password: &str| {
+            // The queue of a checker whose worker never takes anything.
+            let (queue, checks) = sync_channel(1);
+            let checker = Checker { queue, ..Checker::start().expect("starts") };
+            let mut asked = std::pin::pin!(checker.check(&users, user, password.as_bytes()));
+            assert!(futures_poll(asked.as_mut()).is_none());
+            checks.try_recv().expect("it is queued").run()
+        };
+        for (user, password) in [("anna", "two"), ("x", "one"), ("carl", "x"), ("anna", "")] {
+            assert_eq!(run(user, password), (Verdict::No, 1 << 7), "{user}:{password}");
+        }
+        assert_eq!(run("anna", "one"), (Verdict::Yes, 1 << 4));
     }
 
     #[test]

@@ -13,8 +13,9 @@ use crate::harness::{Answer, Exporter, Folder, Page, eventually, signal};
 use crate::mock_bus::{Bus, Mood, Unit};
 use crate::mock_http::{Behaviour, Server};
 
-/// How long a scrape may take, whatever hangs: far more than it does, on busy machines.
-const FAST: Duration = Duration::from_secs(1);
+/// How long a scrape may take, whatever hangs: far more than it does, on busy machines. What hangs
+/// here does so until it is healed: a scrape that waited for it would not answer at all.
+const FAST: Duration = Duration::from_secs(5);
 
 const CARDS: usize = 8;
 
@@ -49,7 +50,7 @@ impl World {
         for interval in ["gpu", "gpu_slow", "numa", "pressure", "rdma", "systemd", "probe"] {
             args.extend(["--interval", Self::fast(interval)]);
         }
-        for interval in ["cgroup=200ms", "maintenance=200ms", "page=50ms"] {
+        for interval in ["cgroup=500ms", "maintenance=500ms", "page=50ms"] {
             args.extend(["--interval", interval]);
         }
         args.extend(more);
@@ -61,13 +62,13 @@ impl World {
 
     fn fast(name: &str) -> &'static str {
         match name {
-            "gpu" => "gpu=200ms",
-            "gpu_slow" => "gpu_slow=200ms",
-            "numa" => "numa=200ms",
-            "pressure" => "pressure=200ms",
-            "rdma" => "rdma=200ms",
-            "systemd" => "systemd=200ms",
-            _ => "probe=200ms",
+            "gpu" => "gpu=500ms",
+            "gpu_slow" => "gpu_slow=500ms",
+            "numa" => "numa=500ms",
+            "pressure" => "pressure=500ms",
+            "rdma" => "rdma=500ms",
+            "systemd" => "systemd=500ms",
+            _ => "probe=500ms",
         }
     }
 
@@ -103,18 +104,14 @@ fn uuid(card: usize) -> String {
 #[test]
 fn every_collector_works_and_the_node_is_fit() {
     let world = World::start(&[]);
-    let page = world.settled();
-    assert_eq!(world.health().0, 200);
-    for collector in metric_catalog::labels::Collector::ALL {
-        let labels = [("collector", collector.as_str())];
-        let value = |family: &str| {
-            let name = format!("sightline_node_collector_{family}");
-            page.value(&name, &labels).unwrap_or_else(|| panic!("{name} {labels:?}"))
-        };
-        let off = ["hostcache", "kmsg", "web_config"].contains(&collector.as_str());
-        assert_eq!(value("supported"), f64::from(!off), "{labels:?}");
-        assert_eq!(value("success"), f64::from(!off), "{labels:?}\n{}", world.exporter.log());
-    }
+    world.settled();
+    let page = world.exporter.page_where("every collector and every card", |page| {
+        let wrong = unfinished(page);
+        // What is still missing after all is in the log of the test.
+        wrong.iter().for_each(|what| println!("not yet: {what}"));
+        wrong.is_empty()
+    });
+    assert!(eventually(|| world.health().0 == 200), "{}", world.health().1);
     // Every family is of the catalog, and says what it is.
     let known: Vec<&str> = metric_catalog::all().map(|info| info.name).collect();
     let mut families = 0;
@@ -124,15 +121,39 @@ fn every_collector_works_and_the_node_is_fit() {
         families += 1;
     }
     assert!(families > 60, "{families}");
-    assert_eq!(page.all("sightline_node_gpus", &[]).iter().map(|(_, n)| n).sum::<f64>(), 32.0);
-    let on_node = page.all("sightline_node_gpu_info", &[("numa_node", "1")]);
-    assert_eq!(on_node.len(), CARDS / 2, "{on_node:?}");
-    assert_eq!(page.value("sightline_node_rdma_port_required", &[("device", "mlx5_0")]), Some(1.0));
-    let checks = page.all("sightline_node_health_check", &[]);
-    let of_cards = checks.iter().filter(|(series, _)| series.contains("GPU-")).count();
-    assert_eq!(of_cards, CARDS * 9, "each card is asked everything: {checks:?}");
     assert!(!page.text.contains("DCGM"), "only when asked for");
     lint(&page);
+}
+
+/// What a page of the whole node lacks.
+fn unfinished(page: &Page) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut expect = |what: &str, found: Option<f64>, expected: f64| {
+        if found != Some(expected) {
+            wrong.push(format!("{what} is {found:?} instead of {expected}"));
+        }
+    };
+    for collector in metric_catalog::labels::Collector::ALL {
+        let name = collector.as_str();
+        let off = ["hostcache", "kmsg", "web_config"].contains(&name);
+        for family in ["supported", "success"] {
+            let family = format!("sightline_node_collector_{family}");
+            let found = page.value(&family, &[("collector", name)]);
+            expect(&format!("{family} of {name}"), found, f64::from(!off));
+        }
+    }
+    let count = |series: Vec<(&str, f64)>| Some(series.len() as f64);
+    let counted = page.all("sightline_node_gpus", &[]).iter().map(|(_, n)| n).sum::<f64>();
+    expect("cards, counted in four ways,", Some(counted), (4 * CARDS) as f64);
+    let on_node = page.all("sightline_node_gpu_info", &[("numa_node", "1")]);
+    expect("cards of node 1", count(on_node), (CARDS / 2) as f64);
+    let required = page.value("sightline_node_rdma_port_required", &[("device", "mlx5_0")]);
+    expect("the required port", required, 1.0);
+    // Each card is asked everything.
+    let mut of_cards = page.all("sightline_node_health_check", &[]);
+    of_cards.retain(|(series, _)| series.contains("GPU-"));
+    expect("checks of cards", count(of_cards), (CARDS * 9) as f64);
+    wrong
 }
 
 /// What Prometheus' own tool has to say of the page: nothing.
@@ -167,8 +188,9 @@ fn with_a_card_the_bus_a_file_and_a_health_url_hung_everything_else_goes_on() {
             && page.value("sightline_node_healthy", &[]) == Some(0.0)
             && page.value("sightline_node_health_check", &check("service_up", "prefill"))
                 == Some(0.0)
+            && page.value("sightline_node_collector_success", &[("collector", "numa")]) == Some(1.0)
+            && answering(page) == CARDS - 1
     });
-    assert_eq!(answering(&page), CARDS - 1);
     assert!(before.value("sightline_node_gpu_utilization_ratio", &lost).is_some());
     assert_eq!(page.value("sightline_node_gpu_utilization_ratio", &lost), None, "not frozen");
 
@@ -188,8 +210,6 @@ fn with_a_card_the_bus_a_file_and_a_health_url_hung_everything_else_goes_on() {
             })
         });
     }
-    let numa = [("collector", "numa")];
-    assert_eq!(page.value("sightline_node_collector_success", &numa), Some(1.0));
 
     // Scrapes take what they took.
     let mut took: Vec<Duration> = (0..100).map(|_| world.exporter.page().took).collect();
@@ -197,17 +217,20 @@ fn with_a_card_the_bus_a_file_and_a_health_url_hung_everything_else_goes_on() {
     let usual = healthy.iter().max().copied().unwrap_or_default();
     assert!(took[98] < FAST.max(usual * 2), "p99 {:?}, before: {usual:?}", took[98]);
 
-    let (status, health) = world.health();
-    assert_eq!((status, &health["healthy"]), (503, &false.into()));
-    let named = |name: &str, scope: &str| {
-        health["checks"].as_array().into_iter().flatten().any(|open| {
-            open["check"] == name && open["scope"] == scope && open["counts_as"] == "fail"
-        })
+    let told = || {
+        let (status, health) = world.health();
+        let named = |name: &str, scope: &str| {
+            health["checks"].as_array().into_iter().flatten().any(|open| {
+                open["check"] == name && open["scope"] == scope && open["counts_as"] == "fail"
+            })
+        };
+        (status, &health["healthy"]) == (503, &false.into())
+            && named("gpu_responding", &hung)
+            && named("service_up", "prefill")
+            && named("collector_fresh", "pressure")
+            && !named("gpu_responding", &uuid(0))
     };
-    assert!(named("gpu_responding", &hung), "{health}");
-    assert!(named("service_up", "prefill"), "{health}");
-    assert!(named("collector_fresh", "pressure"), "{health}");
-    assert!(!named("gpu_responding", &uuid(0)), "{health}");
+    assert!(eventually(told), "{}", world.health().1);
     assert_eq!(world.exporter.get("/livez").status, 200);
     world.tree.end_fifo("proc/pressure/memory", "");
 }
@@ -250,10 +273,10 @@ fn a_card_that_is_lost_makes_the_node_unfit_until_it_is_back() {
     world.cards.fail(2, "*", "GPU_IS_LOST");
     let lost = uuid(2);
     assert!(eventually(|| world.health().0 == 503), "{}", world.exporter.log());
-    let page = world.exporter.page_where("the reason", |page| {
+    world.exporter.page_where("the reason", |page| {
         page.value("sightline_node_health_check", &check("gpu_responding", &lost)) == Some(0.0)
+            && page.value("sightline_node_gpus", &[("state", "responding")]) == Some(7.0)
     });
-    assert_eq!(page.value("sightline_node_gpus", &[("state", "responding")]), Some(7.0));
     world.cards.heal(2, "*");
     world.settled();
     world.cards.xid(5, 79);
@@ -262,25 +285,22 @@ fn a_card_that_is_lost_makes_the_node_unfit_until_it_is_back() {
     world.exporter.page_where("an error of a card", |page| {
         page.value("sightline_node_health_check", &xid) == Some(0.0)
     });
-    assert!(world.health().1.to_string().contains("Xid 79"));
+    assert!(eventually(|| world.health().1.to_string().contains("Xid 79")));
 }
 
 #[test]
 fn names_of_the_other_exporter_are_there_when_asked_for() {
     let world = World::start(&["--compat.dcgm"]);
     world.settled();
-    let page = world.exporter.page_where("every card", |page| {
-        page.all("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", &[]).len() == CARDS
-    });
-    for family in metric_catalog::dcgm::ALL {
-        // What the driver is not asked for is absent.
-        let absent = ["DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_DEC_UTIL"].contains(&family.name);
-        let count = if absent { 0 } else { CARDS };
-        let found = page.all(family.name, &[]).len();
-        assert!(found == count || family.name.contains("MEMORY_TEMP"), "{} {found}", family.name);
-    }
     let own = uuid(0);
     let labels = [("UUID", own.as_str()), ("pci_bus_id", "00000000:17:00.0")];
-    assert_eq!(page.value("DCGM_FI_DEV_GPU_UTIL", &labels), Some(50.0));
-    assert_eq!(page.value("DCGM_FI_DEV_FB_USED", &labels), Some(71_525.0));
+    world.exporter.page_where("every family of every card", |page| {
+        metric_catalog::dcgm::ALL.iter().all(|family| {
+            // What the driver is not asked for is absent.
+            let absent = ["DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_DEC_UTIL"].contains(&family.name);
+            let count = if absent { 0 } else { CARDS };
+            page.all(family.name, &[]).len() == count || family.name.contains("MEMORY_TEMP")
+        }) && page.value("DCGM_FI_DEV_GPU_UTIL", &labels) == Some(50.0)
+            && page.value("DCGM_FI_DEV_FB_USED", &labels) == Some(71_525.0)
+    });
 }

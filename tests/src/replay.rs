@@ -17,6 +17,10 @@ use std::process::Command;
 /// Seconds between two evaluations of the rules, as in the configuration.
 const EVALUATION_SECONDS: u64 = 15;
 
+/// Evaluations that one query looks back over. A query of promtool may hold 10,000 samples: at this
+/// many, a hundred alerts may fire all the time, and beyond that it is an error.
+const EVALUATIONS_A_QUERY: u64 = 100;
+
 /// A process that is scraped: its target labels.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
@@ -220,13 +224,15 @@ impl Recording {
     pub fn fired(&self, folder: &Path) -> Result<Vec<(Labels, u64)>> {
         let (all, every) = (self.seconds(), self.evaluation_seconds);
         let alerts = "ALERTS{alertstate=\"firing\",alertname!=\"Watchdog\"}";
-        let first = format!("min_over_time(timestamp({alerts})[{all}s:{every}s])");
+        let span = every * EVALUATIONS_A_QUERY;
+        let first = format!("min_over_time(timestamp({alerts})[{span}s:{every}s])");
+        let mut test = self.test() + "    promql_expr_test:\n";
         // What is expected is nothing, so that promtool tells everything that there is.
-        let test = format!(
-            "{}    promql_expr_test:\n      - expr: '{first}'\n        eval_time: {all}s\n        \
-             exp_samples: []\n",
-            self.test()
-        );
+        for part in 1..=all.div_ceil(span).max(1) {
+            let at = (part * span).min(all);
+            let check = format!("{{expr: '{first}', eval_time: {at}s, exp_samples: []}}");
+            writeln!(test, "      - {check}")?;
+        }
         sampled(&promtool(folder, &test)?)
     }
 
@@ -234,7 +240,8 @@ impl Recording {
     /// each of these seconds, with their labels, `alertname` included.
     ///
     /// # Errors
-    /// When promtool is not there, or cannot read what it is given.
+    /// When promtool is not there, cannot read what it is given, or cannot evaluate a rule or a
+    /// query: silence then says nothing.
     pub fn firing(&self, folder: &Path, at: &[u64]) -> Result<BTreeMap<u64, Vec<Labels>>> {
         let mut test = self.test() + "    alert_rule_test:\n";
         // What is expected is nothing, so that promtool tells everything that there is.
@@ -265,9 +272,16 @@ fn promtool(folder: &Path, test: &str) -> Result<String> {
         .output()
         .context("promtool (Debian's package prometheus) is needed")?;
     let told = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
-    let answer = told.contains("SUCCESS") || told.contains("FAILED:");
-    ensure!(answer && !told.contains("unmarshal"), "promtool says: {told}");
+    answers(&told)?;
     Ok(told.into_owned())
+}
+
+/// Whether promtool has evaluated everything: what fails must do so by what was found.
+fn answers(told: &str) -> Result<()> {
+    let answer = told.contains("SUCCESS") || told.contains("FAILED:");
+    let broken = told.contains("err: ") || told.contains("unmarshal");
+    ensure!(answer && !broken, "promtool says: {told}");
+    Ok(())
 }
 
 /// Values, each as often as it was found, as promtool writes them: a series that ends is stale
@@ -306,6 +320,7 @@ fn notation(values: impl Iterator<Item = (Option<f64>, usize)>) -> String {
 
 /// The alerts that promtool found where none was expected.
 fn reported(told: &str) -> Result<Vec<(u64, Labels)>> {
+    answers(told)?;
     let (mut found, mut seconds) = (Vec::new(), None);
     for line in told.lines().map(str::trim) {
         if let Some(rest) = line.strip_prefix("alertname: ") {
@@ -318,27 +333,32 @@ fn reported(told: &str) -> Result<Vec<(u64, Labels)>> {
             found.push((seconds.context("labels before any check")?, labels));
         }
     }
+    ensure!(told.contains("SUCCESS") || !found.is_empty(), "a failure without alerts: {told}");
     Ok(found)
 }
 
-/// The samples that promtool found where none was expected.
+/// The samples that promtool found where none was expected, the smallest of each.
 fn sampled(told: &str) -> Result<Vec<(Labels, u64)>> {
-    let found = told.lines().find_map(|line| line.trim().strip_prefix("got: "));
-    let mut rest = found.unwrap_or_default();
-    let mut samples = Vec::new();
-    while let Some(start) = rest.find('{') {
-        // No label of an alert has a brace in it.
-        let end = start + rest[start..].find('}').context("labels without an end")? + 1;
-        let labels = rest[start..end].replace(", ", ",");
-        let (value, after) = rest[end..].split_once(", ").unwrap_or((&rest[end..], ""));
-        let page = format!("alert{labels} {}\n", value.trim());
-        let ((_, mut labels), seconds) =
-            Page::parse(&page)?.samples.pop_first().context("no labels")?;
-        labels.remove("alertstate");
-        samples.push((labels, seconds as u64));
-        rest = after;
+    answers(told)?;
+    let mut samples = BTreeMap::new();
+    for mut rest in told.lines().filter_map(|line| line.trim().strip_prefix("got: ")) {
+        while let Some(start) = rest.find('{') {
+            // No label of an alert has a brace in it.
+            let end = start + rest[start..].find('}').context("labels without an end")? + 1;
+            let labels = rest[start..end].replace(", ", ",");
+            let (value, after) = rest[end..].split_once(", ").unwrap_or((&rest[end..], ""));
+            let page = format!("alert{labels} {}\n", value.trim());
+            let ((_, mut labels), seconds) =
+                Page::parse(&page)?.samples.pop_first().context("no labels")?;
+            labels.remove("alertstate");
+            let seconds = seconds as u64;
+            let known = samples.entry(labels).or_insert(seconds);
+            *known = seconds.min(*known);
+            rest = after;
+        }
     }
-    Ok(samples)
+    ensure!(told.contains("SUCCESS") || !samples.is_empty(), "a failure without samples: {told}");
+    Ok(samples.into_iter().collect())
 }
 
 /// `1h2m3s` in seconds.

@@ -68,15 +68,23 @@ fn pile_up() -> Recording {
     recording
 }
 
+/// What comes of it in an empty folder; nothing, after saying so, where promtool is not installed.
+fn with_promtool<T>(name: &str, see: impl FnOnce(&Path) -> T) -> Option<T> {
+    if Command::new("promtool").arg("--version").output().is_err() {
+        crate::skip("promtool (Debian's package prometheus) is not installed");
+        return None;
+    }
+    let folder = std::env::temp_dir().join(format!("replay-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let seen = see(&folder);
+    std::fs::remove_dir_all(&folder).unwrap();
+    Some(seen)
+}
+
 #[test]
 fn recorded_pages_meet_the_rules() {
-    if Command::new("promtool").arg("--version").output().is_err() {
-        return crate::skip("promtool (Debian's package prometheus) is not installed");
-    }
-    let folder = std::env::temp_dir().join(format!("replay-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let firing = pile_up().firing(&folder, &[180, 195, 240, 345]).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
+    let see = |folder: &Path| pile_up().firing(folder, &[180, 195, 240, 345]).unwrap();
+    let Some(firing) = with_promtool("meet", see) else { return };
     let names = |at: u64| -> BTreeSet<&str> {
         firing[&at].iter().map(|labels| &*labels["alertname"]).collect()
     };
@@ -89,11 +97,67 @@ fn recorded_pages_meet_the_rules() {
 }
 
 #[test]
+fn an_alert_of_a_moment_is_found_with_the_second_of_its_first_sight() {
+    // Two queries, and one, find the same.
+    for (every, queries) in [(3, 2), (15, 1)] {
+        let recording = pile_up().evaluated_every(every);
+        assert_eq!(recording.seconds().div_ceil(every * EVALUATIONS_A_QUERY), queries);
+        let Some(fired) = with_promtool(&format!("fired{every}"), |at| recording.fired(at)) else {
+            return;
+        };
+        let fired = fired.unwrap();
+        let critical: Vec<_> = fired
+            .iter()
+            .filter(|(labels, _)| labels["alertname"] == "PrefillQueueDrainCritical")
+            .collect();
+        let [(labels, first)] = critical[..] else { panic!("{fired:?}") };
+        assert_eq!(labels["instance"], "p0:8000");
+        // The queue is there from second 180 on, and must be for 30 s.
+        assert!((210..=225).contains(first), "{fired:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_cannot_be_evaluated_is_an_error_and_no_silence() {
+    // Two hosts claim the same process, and both are down: which of them is it?
+    let twins = ["h0", "h1"].map(|node| Target::new("prefill", node, "p0:8000"));
+    let page = "sightline_served_model_info{engine_role=\"prefill\",model_name=\"m\"} 1\n";
+    let mut recording = Recording::new(5);
+    for twin in &twins {
+        recording.scrape(twin, Some(page)).unwrap();
+        (0..12).for_each(|_| recording.scrape(twin, None).unwrap());
+    }
+    let see =
+        |folder: &Path| [recording.fired(folder).err(), recording.firing(folder, &[60]).err()];
+    let Some(errors) = with_promtool("twins", see) else { return };
+    for error in errors {
+        let error = error.expect("nothing can be said of it").to_string();
+        assert!(error.contains("many-to-many"), "{error}");
+    }
+}
+
+#[test]
+fn what_promtool_could_not_evaluate_is_never_read_as_nothing() {
+    let rule = "  FAILED:\n    rule: TargetDown, time: 15s, err: found duplicate series\n";
+    let query = "  FAILED:\n    expr: \"x\", time: 10m, err: query processing would load too many \
+                 samples into memory in query execution\n";
+    let vague = "  FAILED:\n    something else\n";
+    for told in [rule, query, vague, "", "  FAILED:\nyaml: unmarshal errors\n"] {
+        assert!(sampled(told).is_err(), "{told}");
+        assert!(reported(told).is_err(), "{told}");
+    }
+    let found = sampled(&format!("{TOLD}{rule}"));
+    assert!(found.is_err(), "one that is found does not stand for all: {found:?}");
+}
+
+const TOLD: &str = "  FAILED:\n    expr: \"x\", time: 10m,\n        exp: nil\n        got: \
+                    {alertname=\"A\", alertstate=\"firing\", node=\"h0\"} 1.95E+02, \
+                    {alertname=\"B\", alertstate=\"firing\"} 6E+01\n";
+
+#[test]
 fn what_ever_fired_is_read_back_with_its_time() {
-    let told = "  FAILED:\n    expr: \"x\", time: 10m,\n        exp: nil\n        got: \
-                {alertname=\"A\", alertstate=\"firing\", node=\"h0\"} 1.95E+02, \
-                {alertname=\"B\", alertstate=\"firing\"} 6E+01\n";
-    let found = sampled(told).unwrap();
+    let later = "expr: \"x\", time: 20m,\n got: {alertname=\"A\", node=\"h0\"} 6.15E+02\n";
+    let found = sampled(&format!("{TOLD}{later}")).unwrap();
     let names: Vec<_> = found.iter().map(|(labels, at)| (&*labels["alertname"], *at)).collect();
     assert_eq!(names, [("A", 195), ("B", 60)]);
     assert_eq!(found[0].0.len(), 2, "the name and the host: {found:?}");

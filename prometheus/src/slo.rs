@@ -39,6 +39,9 @@ pub const CAPACITY_FLOOR_TOKENS_PER_SECOND: f64 = 100.0;
 pub const CAPACITY_COLLAPSED_RATIO: f64 = 0.5;
 /// Tokens that must wait before a collapse matters.
 pub const CAPACITY_COLLAPSED_MIN_TOKENS: f64 = 20_000.0;
+/// Share of the limit of waiting tokens that is enough as well: a limit made from a rate that has
+/// collapsed may be below those.
+pub const CAPACITY_COLLAPSED_MIN_FILL: f64 = 0.5;
 
 /// Fill of the queue that warns.
 pub const QUEUE_FILL_RATIO: f64 = 0.8;
@@ -46,6 +49,10 @@ pub const QUEUE_FILL_RATIO: f64 = 0.8;
 pub const REFUSED_RATIO: f64 = 0.05;
 /// Requests refused in five minutes below which there is no warning.
 pub const REFUSED_MIN: f64 = 5.0;
+/// Share of a model's requests that may be refused at the door for long before that pages.
+pub const TURNED_AWAY_RATIO: f64 = 0.5;
+/// Requests in five minutes below which it does not: two clients are no outage.
+pub const TURNED_AWAY_MIN_REQUESTS: f64 = 10.0;
 /// Age of a waiting request that pages: a client with the usual time-out has given up.
 pub const OLDEST_REQUEST_SECONDS: f64 = 60.0;
 /// Age of the last turn that counts as a stall: far above any step, and an idle loop turns too.

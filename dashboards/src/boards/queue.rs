@@ -268,12 +268,15 @@ fn what_refusals_cost() -> Line {
                 .title("Refusal ratio")
                 .describe(
                     "Share of offered requests refused for lack of capacity, by process. Above \
-                     the line add capacity; *Refusals by reason* says which limit is hit.",
+                     the lower line add capacity; where a model's requests stay above the upper \
+                     one for half an hour, that is an outage. *Refusals by reason* says which \
+                     limit is hit.",
                 )
                 .unit(Unit::Ratio)
                 .query(recorded::REFUSED_RATIO.get(), BY_INSTANCE)
                 .no_value("no traffic")
                 .threshold(slo::REFUSED_RATIO, Color::Orange)
+                .threshold(slo::TURNED_AWAY_RATIO, Color::Red)
                 .threshold_lines()
                 .into(),
             time_series("retry-after")

@@ -18,7 +18,7 @@ const LIMITED: &str = "waiting|bootstrap";
 
 pub(super) fn rules() -> Vec<Recording> {
     let here = [capacity(), queues(), admission(), transfers(), pools()];
-    [here.concat(), replicas(), clients(), objectives()].concat()
+    [here.concat(), replicas(), clients(), objectives(), refusals()].concat()
 }
 
 fn rule(series: Recorded, expr: Expr) -> Recording {
@@ -71,11 +71,12 @@ fn queues() -> Vec<Recording> {
     ]
 }
 
+/// Neither a wrong request nor a planned stop is a lack of capacity.
+const NOT_OURS: [RejectReason; 2] = [RejectReason::Invalid, RejectReason::Draining];
+
 fn admission() -> Vec<Recording> {
-    // Neither a wrong request nor a planned stop is a lack of capacity.
-    let ours = [RejectReason::Invalid, RejectReason::Draining];
-    let refused = rate(m::REQUESTS_REJECTED.none_of(&ours), Window::M5);
-    let at_once = [&ours[..], &RejectReason::AFTER_ADMISSION].concat();
+    let refused = rate(m::REQUESTS_REJECTED.none_of(&NOT_OURS), Window::M5);
+    let at_once = [&NOT_OURS[..], &RejectReason::AFTER_ADMISSION].concat();
     let turned_away = rate(m::REQUESTS_REJECTED.none_of(&at_once), Window::M5);
     let offered: Expr = rate(m::REQUESTS_ADMITTED, Window::M5).into_expr().or(turned_away);
     vec![
@@ -167,12 +168,31 @@ fn clients() -> Vec<Recording> {
 const AT_THE_DOOR: [RejectReason; 3] =
     [RejectReason::QueueRequestsFull, RejectReason::QueueTokensFull, RejectReason::DrainTime];
 
+/// Requests that could have been served, by model as its clients see it: admitted, or refused in
+/// spite of being right.
+pub(super) fn servable(window: Window) -> Expr {
+    let others = [&NOT_OURS[..], &RejectReason::AFTER_ADMISSION].concat();
+    let refused = rate(m::REQUESTS_REJECTED.none_of(&others), window);
+    let offered = rate(m::REQUESTS_ADMITTED, window).into_expr().or(refused);
+    sum(observed(offered)).per_model()
+}
+
+/// The share that the burn of the budget leaves out. Where it is nearly all, there is nobody left
+/// to judge the promise by, and burn says nothing: that has an alert of its own.
+fn refusals() -> Vec<Recording> {
+    let refused =
+        |window| sum(observed(rate(m::REQUESTS_REJECTED.any_of(&AT_THE_DOOR), window))).per_model();
+    let share = |window| ratio(refused(window), servable(window));
+    vec![rule(r::TURNED_AWAY_M5, share(Window::M5)), rule(r::TURNED_AWAY_M30, share(Window::M30))]
+}
+
 /// Requests that were let in, judged by the objectives.
 ///
 /// `slo_requests` counts a refusal as a missed time to first token. Whoever is refused at the door
 /// is told so at once and comes back: the same client is refused a few times and then served in
 /// time, and a queue that is bounded well would burn the budget of a month in an hour of load. So
-/// burn judges the promise that was made, and `RequestsRejected` tells of the one that was not.
+/// burn judges the promise that was made, `RequestsRejected` tells of the one that was not, and
+/// `MostRequestsRefused` pages where hardly any is made for long.
 /// Both counters move together, so that their difference is never less than nothing but by what
 /// rates extrapolate.
 fn objectives() -> Vec<Recording> {

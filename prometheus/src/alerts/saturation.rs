@@ -1,10 +1,11 @@
 //! Alerts about queues and the scheduler: what is coming, before clients see it.
 
+use super::recording::servable;
 use super::{Alert, Layer, Panel, Severity};
 use crate::def::Label;
 use crate::labels::*;
 use crate::promql::recorded as r;
-use crate::promql::{INSTANCE, Selection, Window, max, sum, time};
+use crate::promql::{INSTANCE, Recorded, Selection, Window, max, sum, time};
 use crate::server as m;
 use crate::slo;
 
@@ -13,7 +14,7 @@ const fn queue(panel: &'static str) -> Option<Panel> {
 }
 
 pub(super) fn alerts() -> Vec<Alert> {
-    [drain(), limits(), vec![oldest(), stalled(), collapsed()]].concat()
+    [drain(), limits(), vec![turned_away(), oldest(), stalled(), collapsed()]].concat()
 }
 
 fn drain() -> Vec<Alert> {
@@ -103,6 +104,31 @@ fn limits() -> Vec<Alert> {
     ]
 }
 
+/// Refusing is right while a burst lasts, and the burn of the budget leaves it out. Where most are
+/// refused for long there is an outage, whatever those few see who are let in: nothing else pages
+/// for it. A planned overload of that length, a load test say, pages as well: there is no telling
+/// them apart from here.
+fn turned_away() -> Alert {
+    // Both windows must agree: the long one that it is serious, the short one that it goes on.
+    let most = |series: Recorded| series.get().above(slo::TURNED_AWAY_RATIO);
+    let in_five_minutes = servable(Window::M5).times(300.0);
+    Alert {
+        name: "MostRequestsRefused",
+        expr: most(r::TURNED_AWAY_M30)
+            .and(most(r::TURNED_AWAY_M5))
+            .and(in_five_minutes.at_least(slo::TURNED_AWAY_MIN_REQUESTS)),
+        hold_seconds: 600,
+        severity: Severity::Critical,
+        layer: Some(Layer::Symptom),
+        root_cause: false,
+        summary: "{{ $value | humanizePercentage }} of requests for {{ $labels.model_name }} have \
+                  been refused for lack of capacity for half an hour",
+        runbook: "rejections",
+        panel: queue("refused-ratio"),
+        threshold: Some(slo::TURNED_AWAY_RATIO),
+    }
+}
+
 fn oldest() -> Alert {
     let age = max(m::QUEUE_OLDEST_REQUEST_AGE).per_instance_and(Queue::KEY);
     Alert {
@@ -143,7 +169,10 @@ fn stalled() -> Alert {
 
 fn collapsed() -> Alert {
     let usual = r::PREFILL_CAPACITY.avg_over(Window::H2).offset(Window::M10);
-    let waits = r::PENDING_UNCACHED_TOKENS.get().above(slo::CAPACITY_COLLAPSED_MIN_TOKENS);
+    let pending = || r::PENDING_UNCACHED_TOKENS.get();
+    let limit = max(m::ADMISSION_QUEUE_LIMIT_TOKENS).per_instance().above(0.0);
+    let full = pending().above(limit.times(slo::CAPACITY_COLLAPSED_MIN_FILL));
+    let waits = pending().above(slo::CAPACITY_COLLAPSED_MIN_TOKENS).or(full);
     Alert {
         name: "PrefillThroughputCollapsed",
         expr: r::PREFILL_CAPACITY

@@ -167,6 +167,10 @@ recorded! {
     SLO_BAD_COUNT_H1 = "model:sightline_slo_bad:increase1h", SLO, Requests;
     /// The same in six hours.
     SLO_BAD_COUNT_H6 = "model:sightline_slo_bad:increase6h", SLO, Requests;
+    /// Share of the requests for a model that are refused at the door, as its clients see it.
+    TURNED_AWAY_M5 = "model:sightline_requests_refused:ratio_rate5m", MODEL, Ratio;
+    /// The same over half an hour.
+    TURNED_AWAY_M30 = "model:sightline_requests_refused:ratio_rate30m", MODEL, Ratio;
 }
 
 /// Keeps the series of the one role that sees what the client of a model sees: each role counts the

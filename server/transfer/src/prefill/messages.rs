@@ -131,7 +131,8 @@ impl PrefillEnd {
                 return;
             }
         }
-        // The peer may have it before the driver has said that it is written.
+        // A frame is planned when the driver takes it, one at a time, so that this is how many were
+        // begun; the peer may have one before the driver has said that it is written.
         let planned = room.plan.frames().into();
         let range = Violation::range("frame to send again", frame.into(), 0, planned);
         let retries = self.limits.retries;

@@ -93,7 +93,8 @@ impl Plan {
         self.chunks.push_back(Open { number, progress, tasks });
     }
 
-    /// The next frame whose rows are computed; `None` until there are more.
+    /// The next frame whose rows are computed; `None` until there are more. No frame is planned
+    /// ahead: whoever takes one begins to send it.
     ///
     /// # Errors
     /// Where a forward pass failed.

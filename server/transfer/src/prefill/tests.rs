@@ -347,6 +347,27 @@ fn a_frame_may_be_asked_for_again_while_it_is_in_the_drivers_hands() {
     assert_eq!(rig.result(), Ok(()));
 }
 
+/// What is computed and was not begun cannot have arrived broken.
+#[test]
+fn a_frame_that_was_never_begun_cannot_be_asked_for_again() {
+    for begun in 0..3 {
+        let mut rig = Rig::new(Limits::default());
+        let key = rig.wanted();
+        rig.chunk(key, None);
+        let take = |_| rig.end.next_frame(rig.now, rig.peer).expect("of three frames");
+        let jobs: Vec<_> = (0..begun).map(take).collect();
+        rig.outputs();
+        rig.hear(Message::Again { room: key.room, frame: begun, broken: 1 });
+        let outputs = rig.outputs();
+        let Output::Violated(_, _, violation) = &outputs[0] else { panic!("{outputs:?}") };
+        let expected = format!("frame to send again {begun} is not within 0..{begun}");
+        assert_eq!(violation.to_string(), expected);
+        assert!(news(&outputs).contains(&News::Failed(Failure::Protocol)), "{outputs:?}");
+        jobs.into_iter().for_each(|job| rig.end.frame_ends(rig.now, job, false));
+        assert_eq!(rig.write(), 0, "nothing is sent for a transfer that failed");
+    }
+}
+
 #[test]
 fn lies_fail_their_transfer() {
     type Prepare = fn(&mut Rig) -> RoomKey;

@@ -47,7 +47,7 @@ impl Usage {
 }
 
 /// Memory by the name of the service; one is missing that has no control group and no process now,
-/// and of which no kill was ever counted.
+/// and whose kills nobody counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GroupFacts(pub BTreeMap<String, Usage>);
 
@@ -80,7 +80,7 @@ impl Groups {
     pub fn collect(&mut self, now: Now) -> Result<GroupFacts, CollectError> {
         let units = self.units.view(now).facts;
         let mut facts = BTreeMap::new();
-        let (mut failed, mut wanted) = (None, 0);
+        let (mut failed, mut wanted, mut any) = (None, 0, false);
         for service in &self.services {
             if service.unit.is_none() && service.cgroup.is_none() {
                 continue;
@@ -91,6 +91,7 @@ impl Groups {
             let (path, pid) = (service.cgroup.clone().or(own), unit.and_then(|unit| unit.main_pid));
             let may_be_gone = path.is_some() || unit.is_some();
             let found = self.read(path, pid);
+            any |= matches!(found, Ok(Some(_)));
             let kills = self.kills.entry(service.name.clone()).or_default();
             kills.seen(unit, counted(&found, may_be_gone), now);
             match found {
@@ -99,14 +100,19 @@ impl Groups {
                     let usage = Usage { oom_kills: kills.sum(), ..usage.unwrap_or_default() };
                     drop(facts.insert(service.name.clone(), usage));
                 }
-                Err(error) => failed = Some(error),
+                Err(error) => {
+                    let problems = vec![error.clone()];
+                    let usage = Usage { oom_kills: kills.sum(), problems, ..Usage::default() };
+                    facts.insert(service.name.clone(), usage);
+                    failed = Some(error);
+                }
             }
         }
         match failed {
             _ if wanted == 0 => {
                 Err(CollectError::unsupported("no service has a unit or a control group"))
             }
-            Some(error) if facts.is_empty() => Err(error),
+            Some(error) if !any => Err(error),
             Some(_) | None => Ok(GroupFacts(facts)),
         }
     }

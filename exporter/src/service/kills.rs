@@ -57,7 +57,10 @@ impl Kills {
             Counted::Unknown => {}
         }
         let Some(unit) = unit else { return };
-        let killed = unit.result.as_deref() == Some("oom-kill");
+        let Some(result) = &unit.result else { return };
+        // From now on somebody would tell: the first kill is one more than 0.
+        self.add(0);
+        let killed = result == "oom-kill";
         if killed && !self.told && self.grown.is_none_or(|grown| now.since(grown) > SAME) {
             self.add(1);
         }
@@ -160,7 +163,8 @@ mod tests {
         ];
         let expect = [None, Some(3), Some(3), Some(3), Some(4), Some(4), Some(6)];
         assert_eq!(sums(&steps), expect);
-        assert_eq!(sums(&[(Some((1, "success")), Gone)]), [None], "nobody counts");
-        assert_eq!(sums(&[(Some((1, "oom-kill")), Gone)]), [Some(1)]);
+        // A manager that would tell counts, also where no group was ever seen.
+        let steps = [(Some((1, "success")), Gone), (Some((1, "oom-kill")), Gone)];
+        assert_eq!(sums(&steps), [0, 1].map(Some));
     }
 }

@@ -6,7 +6,7 @@ use node_info::{Mode, Root};
 
 use super::service;
 use crate::mocks::bus as mock;
-use crate::service::group::{GroupFacts, Groups};
+use crate::service::group::{GroupFacts, Groups, Usage};
 use crate::service::unit::{Bus, UnitFacts};
 use crate::slot::{CollectError, CollectorName, Now, Slot};
 
@@ -85,9 +85,9 @@ fn a_unit_that_does_not_run_or_is_not_known_has_no_memory() {
     let tree = node();
     let facts = collect(&mut groups(&tree, &["a,unit=a.service"], None)).expect("facts");
     assert!(facts.0.is_empty());
-    let facts =
-        collect(&mut groups(&tree, &["a,unit=a.service"], Some(units(0, "")))).expect("facts");
-    assert!(facts.0.is_empty());
+    let facts = collect(&mut groups(&tree, &["a,unit=a.service"], Some(units(0, ""))));
+    let nothing = Usage { oom_kills: Some(0), ..Usage::default() };
+    assert_eq!(facts.expect("facts").0, BTreeMap::from([("a".to_owned(), nothing)]));
 }
 
 #[test]
@@ -105,6 +105,18 @@ fn a_bad_file_costs_its_value_and_is_told() {
     let told: Vec<_> = facts.problems().map(ToString::to_string).collect();
     let told = told.join("\n");
     assert!(told.contains("memory.max") && told.contains("proc/41/status"), "{told}");
+}
+
+#[test]
+fn a_group_that_cannot_be_read_is_told_though_others_can() {
+    let tree = node();
+    let named = ["a,cgroup=system.slice/a.service", "b,cgroup=bad"];
+    let bad = tree.path().join("sys/fs/cgroup/bad");
+    std::os::unix::fs::symlink("bad", bad).expect("a link to itself");
+    let facts = collect(&mut groups(&tree, &named, None)).expect("facts of the other");
+    assert_eq!(facts.0["a"].problems, []);
+    let told: Vec<_> = facts.problems().map(ToString::to_string).collect();
+    assert!(!told.is_empty() && told.iter().all(|told| told.contains("bad")), "{told:?}");
 }
 
 #[test]

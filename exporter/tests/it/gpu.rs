@@ -342,6 +342,8 @@ fn a_driver_that_is_reloaded_is_followed() {
     let before = bench.holders();
     assert_eq!(before.len(), 1, "one worker");
     bench.node.fail("*", "*", "UNINITIALIZED");
+    // Cards that are merely read late are down as well.
+    bench.until_error(ErrorKind::Gone);
     assert!(eventually(|| bench.up() == [false, false]));
     bench.node.heal("*", "*");
     bench.until_all_up(2);

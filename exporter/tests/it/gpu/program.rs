@@ -7,7 +7,7 @@ use fake_node::Tree;
 use fake_nvml::Node;
 
 use super::holders;
-use crate::harness::{Exporter, Page as Shown, eventually, signal};
+use crate::harness::{Exporter, PATIENCE, Page as Shown, eventually, signal};
 
 /// The whole program on a node whose library is this one.
 fn exporter(node: &Node, tree: &Tree) -> Exporter {
@@ -53,7 +53,8 @@ fn a_scrape_waits_for_no_card() {
     exporter.page_where("one hangs", |page| responding(page) == Some(7.0));
     let times: Vec<Duration> = (0..50).map(|_| exporter.page().took).collect();
     let slowest = times.iter().max().expect("there are some");
-    assert!(*slowest < Duration::from_secs(1), "{slowest:?}");
+    // What hangs does so until it is healed: who waited for it would not answer at all.
+    assert!(*slowest < PATIENCE / 6, "{slowest:?}");
     node.fail("*", "*", "hang");
     exporter.page_where("all hang", |page| responding(page) == Some(0.0));
     let health = exporter.get("/health");

@@ -8,8 +8,11 @@ mod kills;
 mod network;
 mod storm;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 use tests::cluster::Server;
 use tests::http::{self, Response};
@@ -27,7 +30,8 @@ fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let clock = Clock::start();
     while !holds().with_context(|| format!("while waiting until {what}"))? {
         ensure!(clock.now().since(Time::ZERO) < PATIENCE, "in vain until {what}");
-        std::thread::yield_now();
+        // Who answers needs the cores as well.
+        std::thread::park_timeout(Duration::from_millis(10));
     }
     Ok(())
 }
@@ -44,9 +48,39 @@ const WORKER: &[&str] = &[
     "32MiB",
     "--log-level",
     "error",
-    "--model",
-    concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/models/tiny-llama"),
 ];
+
+/// The little model with a context so long that no machine comes to its end while a test acts.
+fn model() -> Result<&'static str> {
+    static FOLDER: OnceLock<Result<String, String>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| long_context().map_err(|error| format!("{error:#}")));
+    folder.as_deref().map_err(|error| anyhow!("a model with a long context: {error}"))
+}
+
+fn long_context() -> Result<String> {
+    let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/models/tiny-llama"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("long-llama");
+    std::fs::create_dir_all(&folder)?;
+    let text = std::fs::read_to_string(model.join("config.json"))?;
+    let mut config: Value = serde_json::from_str(&text)?;
+    config["max_position_embeddings"] = json!(32_768);
+    // Each whole at once: another run may be reading it.
+    let fresh = folder.join(format!("fresh.{}", std::process::id()));
+    for name in
+        ["generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    {
+        symlink(model.join(name), &fresh)?;
+        std::fs::rename(&fresh, folder.join(name))?;
+    }
+    std::fs::write(&fresh, config.to_string())?;
+    std::fs::rename(&fresh, folder.join("config.json"))?;
+    Ok(folder.display().to_string())
+}
+
+/// A worker with these flags beside those that all have.
+fn worker(flags: &[&[&str]]) -> Result<Server> {
+    Server::start(&[WORKER, &["--model", model()?], &flags.concat()].concat())
+}
 
 /// Prefill and decode workers, each pair with a network between them, and a router.
 struct Set {
@@ -150,12 +184,12 @@ impl Set {
 
 /// A unified worker to compare with.
 fn unified() -> Result<Server> {
-    Server::start(WORKER)
+    worker(&[])
 }
 
 fn prefill(flags: &[&str]) -> Result<Server> {
     let peers = ["--role", "prefill", "--decode-peer", "127.0.0.1:7100,127.0.0.1:7101"];
-    Server::start(&[WORKER, &peers, flags].concat())
+    worker(&[&peers, flags])
 }
 
 /// The decode worker of this number, which reaches each prefill worker through its network.
@@ -169,7 +203,7 @@ fn decode(
     let peers: Vec<_> = peers.map(|(one, net)| format!("{}@{}", one.name(), net.port)).collect();
     let (peers, own) = (peers.join(","), format!("127.0.0.1:710{number}"));
     let role = ["--role", "decode", "--prefill-peer", &peers, "--advertise", &own];
-    Server::start(&[WORKER, &role, flags].concat())
+    worker(&[&role, flags])
 }
 
 fn router(prefills: &[Server], decodes: &[Server], flags: &[&str]) -> Result<Server> {

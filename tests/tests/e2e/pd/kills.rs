@@ -30,7 +30,7 @@ fn port(address: &str) -> Result<&str> {
 #[test]
 fn a_decode_worker_that_is_killed_in_mid_stream_ends_its_streams_with_an_error() -> Result<()> {
     let (mut set, unified) = (Set::start(1, 2, 21)?, unified()?);
-    let mut stream = open(&set, &streamed(1, 3000))?;
+    let mut stream = open(&set, &streamed(1, 16_000))?;
     for _ in 0..2 {
         ensure!(stream.event()?.is_some_and(|event| event.contains("\"text\"")));
     }
@@ -119,7 +119,7 @@ fn a_router_that_is_killed_leaves_no_work_behind_and_its_clients_come_back() -> 
     let (mut set, unified) = (Set::start(1, 1, 24)?, unified()?);
     let mut streams = Vec::new();
     for number in 0..3 {
-        let mut stream = open(&set, &streamed(number, 3000))?;
+        let mut stream = open(&set, &streamed(number, 6_000))?;
         ensure!(stream.event()?.is_some());
         streams.push(stream);
     }
@@ -131,7 +131,7 @@ fn a_router_that_is_killed_leaves_no_work_behind_and_its_clients_come_back() -> 
         while let Ok(Some(event)) = stream.event() {
             done |= event == "[DONE]";
         }
-        ensure!(!done, "3,000 tokens take longer than that");
+        ensure!(!done, "6,000 tokens take longer than that");
     }
     // Nobody reads the answers: they are given up at once, and counted.
     until("the decode worker has given them up", || {

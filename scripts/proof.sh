@@ -19,8 +19,6 @@ step "simulation of KV transfers, 10,000 seeds" \
   env SIGHTLINE_SIM_SEEDS=10000 cargo test --locked --package transfer --lib sim_test::every_seed
 step "simulation of clusters, 10,000 seeds" \
   env SIGHTLINE_CLUSTER_SEEDS=10000 cargo test --locked --package tests --test cluster every_seed
-step "a week of healthy days in a cluster" \
-  env SIGHTLINE_CLUSTER_WEEK=1 cargo test --locked --package tests --test cluster healthy_days
 step "rules against Prometheus, 150 seeds and all scenarios" \
   env SIGHTLINE_RULES_SEEDS=150 cargo test --locked --package stack --lib rules::differential
 export SIGHTLINE_TEST_PREBUILT=1

@@ -117,7 +117,7 @@ fn turned_away() -> Alert {
         expr: most(r::TURNED_AWAY_M30)
             .and(most(r::TURNED_AWAY_M5))
             .and(in_five_minutes.at_least(slo::TURNED_AWAY_MIN_REQUESTS)),
-        hold_seconds: 600,
+        hold_seconds: 900,
         severity: Severity::Critical,
         layer: Some(Layer::Symptom),
         root_cause: false,

@@ -71,8 +71,9 @@ pub(crate) fn refused(member: &Member, need: Need, now: Time, config: &Config) -
     }
     let shrunk = |tokens: u64| (tokens as f64 * need.margin.clamp(0.0, 1.0)) as u64;
     let ahead = queued.uncached_tokens.saturating_add(shrunk(load.unreported.pending));
-    if queued.uncached_tokens == 0 || fresh.prefill_rate <= 0.0 {
-        // An empty queue takes any prompt, and a worker that computes none has no such bound.
+    if ahead == 0 || fresh.prefill_rate <= 0.0 {
+        // An empty queue, to which nothing was sent since, takes any prompt, and a worker that
+        // computes none has no such bound.
         return None;
     }
     let total = ahead.saturating_add(shrunk(need.tokens));

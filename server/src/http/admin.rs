@@ -179,7 +179,7 @@ impl Api {
     /// Refuses a request of a router that knows what a drain is, during one.
     pub(super) fn check_drain(&self, headers: &HeaderMap) -> Result<(), Failure> {
         if self.life.is_held() && headers.contains_key(DRAIN_AWARE_HEADER) {
-            return Err(Failure::draining());
+            return Err(Failure::drained());
         }
         Ok(())
     }

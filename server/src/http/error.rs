@@ -59,6 +59,15 @@ impl Failure {
         ApiError::unavailable("loading", message, RETRY_SOON).into()
     }
 
+    /// A drain lets nobody in; said as admission says it, since routers know by the reason that
+    /// this worker goes away.
+    #[must_use]
+    pub fn drained() -> Self {
+        let retry_after = Duration::from_secs(RETRY_SOON);
+        let reason = RejectReason::Draining;
+        Self::Refused(Rejected { reason, retry_after, value: 0, limit: 0 })
+    }
+
     /// The server stopped before the answer was complete.
     #[must_use]
     pub fn draining() -> Self {

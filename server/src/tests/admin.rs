@@ -137,7 +137,7 @@ async fn a_drain_lets_in_those_who_cannot_know_of_it_until_it_has_settled() {
     let routed = request(Method::POST, "/v1/completions", &aware, &completion(1));
     let refused = Answer::read(rig.send(routed).await).await;
     assert_eq!(refused.status, 503, "{}", refused.text());
-    assert!(refused.error_code().contains("draining"));
+    assert_eq!(refused.error_code(), "draining", "a router knows by that who goes away");
     assert!(refused.header("retry-after").parse::<u64>().expect("seconds") >= 1);
     let short = json!({"settle_s": 0.05, "rollout_id": "r-1"});
     assert_eq!(rig.send(drain(short)).await.status(), 200);

@@ -89,8 +89,8 @@ fn home(browser: &Browser, up: &Up, screens: &Path) -> Result<()> {
     let cards = browser.wait_until("document.querySelectorAll('.card').length >= 3")?;
     ensure!(cards, "the home page does not list the boards");
     let up_now =
-        "[...document.querySelectorAll('.fact .big')].some(f => f.textContent === '1 of 1')";
-    ensure!(browser.wait_until(up_now)?, "the home page does not show the server as up");
+        "[...document.querySelectorAll('.fact .big')].some(f => f.textContent === '2 of 2')";
+    ensure!(browser.wait_until(up_now)?, "the home page does not show server and exporter as up");
     browser.screenshot(&screens.join("home.png"))
 }
 

@@ -124,7 +124,8 @@ fn the_server_does_not_outlive_a_killed_parent() -> Result<()> {
 fn the_death_of_the_server_ends_up_with_its_cause() -> Result<()> {
     let up = Up::start(&fixture_model("tiny-llama"), &["--no-demo-load"])?;
     let children = up.children()?;
-    ensure!(children.len() == 1, "children: {children:?}");
+    // The server and, after it, the node exporter.
+    ensure!(children.len() == 2, "children: {children:?}");
     signal(children[0], "KILL")?;
     let (status, said) = up.wait()?;
     ensure!(status.code() == Some(70), "{status}: {said}");
@@ -141,15 +142,15 @@ fn the_prometheus_api_answers_with_data_of_the_server() -> Result<()> {
     // The first scrape is a second away: each question waits for the answer to the one before.
     let mut answers = 0;
     for _ in 0..10_000 {
-        let up = ask("/api/v1/query?query=up")?;
-        if up["result"][0]["value"][1] == "1" {
+        let up = ask("/api/v1/query?query=sum(up)")?;
+        if up["result"][0]["value"][1] == "2" {
             answers += 1;
             break;
         }
     }
-    ensure!(answers == 1, "the target never came up");
+    ensure!(answers == 1, "the targets never came up");
     let jobs = ask("/api/v1/label/job/values")?;
-    ensure!(jobs == json!(["sightline-unified"]), "{jobs}");
+    ensure!(jobs == json!(["sightline-node", "sightline-unified"]), "{jobs}");
     let metadata = ask("/api/v1/metadata?metric=sightline_running_requests")?;
     ensure!(metadata["sightline_running_requests"][0]["type"] == "gauge", "{metadata}");
     let rules = ask("/api/v1/rules")?;

@@ -11,9 +11,10 @@ use metric_catalog::def::LabelSet;
 use metric_catalog::labels::*;
 use metric_catalog::node as m;
 use metric_catalog::page::Page;
-use tests::{fixture_model, http, root, skip};
+use tests::{fixture_model, root, skip};
 
 use crate::browser::{WIDTH, board};
+use crate::pair::until;
 use crate::up::Up;
 use crate::webdriver::{Browser, missing};
 
@@ -53,10 +54,10 @@ fn the_board_shows_a_host() -> Result<()> {
     let complaints = browser.complaints()?;
     ensure!(complaints.is_empty(), "{complaints:?}");
     // What is wrong with the host is on its way to be an alert.
-    let query = "/api/v1/query?query=ALERTS%7Balertname%3D%22GpuThrottled%22%7D";
-    let found = http::get(&up.console, query)?.json()?;
-    let alert = &found["data"]["result"][0]["metric"];
-    ensure!(alert["gpu"] == "0" && alert["job"] == "sightline-node", "{found}");
+    let query = "ALERTS%7Balertname%3D%22GpuThrottled%22%7D";
+    let found = until(&up, query, |found| !found.is_empty())?;
+    let alert = &found[0]["metric"];
+    ensure!(alert["gpu"] == "0" && alert["job"] == "sightline-node", "{found:?}");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ fn result_of(up: &Up, query: &str) -> Result<Vec<Value>> {
 }
 
 /// Asks again and again until `good`; each question waits for the answer to the one before.
-fn until(up: &Up, query: &str, good: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
+pub(crate) fn until(up: &Up, query: &str, good: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
     let mut last = Vec::new();
     for _ in 0..20_000 {
         last = result_of(up, query)?;
@@ -30,19 +30,19 @@ fn until(up: &Up, query: &str, good: impl Fn(&[Value]) -> bool) -> Result<Vec<Va
 fn a_pair_behind_a_router_answers_is_watched_and_stops() -> Result<()> {
     let up = Up::start(&fixture_model("tiny-llama"), &FLAGS)?;
     let children = up.children()?;
-    ensure!(children.len() == 3, "children: {children:?}");
+    ensure!(children.len() == 4, "children: {children:?}");
     let text = "The harbour office keeps a ledger of ships, of crews and of storms. ".repeat(3);
     let body = json!({"model": "tiny-llama", "prompt": text, "max_tokens": 8, "temperature": 0});
     let answer = http::post(&up.api, "/v1/completions", &body)?;
     ensure!(answer.status == 200, "status {}: {}", answer.status, answer.text()?);
     ensure!(answer.json()?["usage"]["completion_tokens"] == 8, "{}", answer.text()?);
     let targets = until(&up, "up", |targets| {
-        targets.len() == 3 && targets.iter().all(|target| target["value"][1] == "1")
+        targets.len() == 4 && targets.iter().all(|target| target["value"][1] == "1")
     })?;
     let mut jobs: Vec<_> = targets.iter().map(|t| t["metric"]["job"].to_string()).collect();
     jobs.sort_unstable();
-    let expected = ["sightline-decode", "sightline-prefill", "sightline-router"];
-    ensure!(jobs == expected.map(|job| format!("{job:?}")), "{jobs:?}");
+    let expected = ["decode", "node", "prefill", "router"];
+    ensure!(jobs == expected.map(|job| format!("\"sightline-{job}\"")), "{jobs:?}");
     // The prompt was computed by the one and its KV received by the other.
     let bytes = "sum(sightline_kv_transfer_bytes_total)";
     until(&up, bytes, |sum| sum.first().is_some_and(|sum| sum["value"][1] != "0"))?;
@@ -56,8 +56,8 @@ fn a_pair_behind_a_router_answers_is_watched_and_stops() -> Result<()> {
 fn the_death_of_one_ends_all_with_its_cause() -> Result<()> {
     let up = Up::start(&fixture_model("tiny-llama"), &FLAGS)?;
     let children = up.children()?;
-    ensure!(children.len() == 3, "children: {children:?}");
-    // In the order of their start: prefill worker, decode worker, router.
+    ensure!(children.len() == 4, "children: {children:?}");
+    // In the order of their start: prefill worker, decode worker, router, node exporter.
     signal(children[1], "KILL")?;
     let (status, said) = up.wait()?;
     ensure!(status.code() == Some(70), "{status}: {said}");

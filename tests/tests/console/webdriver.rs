@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -31,7 +32,11 @@ pub(crate) fn missing() -> Option<String> {
 impl Browser {
     /// Starts driver and browser with a fresh profile.
     pub(crate) fn start(width: u32, height: u32) -> Result<Self> {
-        let profile = std::env::temp_dir().join(format!("console-test-{}", std::process::id()));
+        // Browsers that share a profile end one another.
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let name = format!("console-test-{}-{number}", std::process::id());
+        let profile = std::env::temp_dir().join(name);
         let mut driver = Command::new(DRIVER)
             .arg("--port=0")
             .stdin(Stdio::null())

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use metric_catalog::labels::EngineState;
 use protocol::ApiError;
 use serde_json::{Value, json};
+use types::Time;
 
 use super::error::{self, Failed};
 use super::telemetry::{Seen, label};
@@ -59,6 +60,8 @@ impl Gateway {
         let now = self.clock.now();
         let core = self.core();
         let (views, declared, held) = (core.workers(now), core.declared(), core.held());
+        // No lock is taken under another: whoever asks for workers takes them the other way round.
+        drop(core);
         let discovered = self.discovered();
         for (source, look) in &discovered.sources {
             let good = look.good.map_or(0.0, |good| self.clock.unix_seconds(good));
@@ -66,7 +69,6 @@ impl Gateway {
         }
         drop(discovered);
         self.telemetry.set_held(held);
-        drop(core);
         let seen = |view: &WorkerView| Seen {
             name: view.name.clone(),
             up: view.up,
@@ -104,16 +106,7 @@ pub(super) async fn workers(State(gateway): State<Arc<Gateway>>) -> Response {
         (core.workers(now), core.held())
     };
     let workers: Vec<Value> = views.iter().map(|view| gateway.told(view)).collect();
-    let discovered = gateway.discovered();
-    let source = |source: &Source| {
-        let look = discovered.sources.get(source)?;
-        let age = look.good.map(|good| now.since(good).as_secs_f64());
-        Some(json!({
-            "source": source.as_str(), "listed": look.listed, "age_seconds": age,
-            "failures": look.failures, "error": look.error,
-        }))
-    };
-    let sources: Vec<Value> = Source::ALL.iter().filter_map(source).collect();
+    let sources = gateway.sources(now);
     let missing = gateway.readiness().err().map(|missing| missing.to_string());
     let body = json!({
         "policy": gateway.settings().core.policy.as_str(), "ready": missing.is_none(),
@@ -125,6 +118,20 @@ pub(super) async fn workers(State(gateway): State<Arc<Gateway>>) -> Response {
 }
 
 impl Gateway {
+    /// How each source of workers fares.
+    fn sources(&self, now: Time) -> Vec<Value> {
+        let discovered = self.discovered();
+        let source = |source: &Source| {
+            let look = discovered.sources.get(source)?;
+            let age = look.good.map(|good| now.since(good).as_secs_f64());
+            Some(json!({
+                "source": source.as_str(), "listed": look.listed, "age_seconds": age,
+                "failures": look.failures, "error": look.error,
+            }))
+        };
+        Source::ALL.iter().filter_map(source).collect()
+    }
+
     pub(super) fn told(&self, view: &WorkerView) -> Value {
         let idle = self.idle_connections(&view.name);
         let models: Vec<&str> = view.models.iter().map(|model| &**model).collect();

@@ -192,16 +192,23 @@ impl Upstream {
         patience: Patience,
     ) -> Result<Answer, NoAnswer> {
         let limit = patience.first_byte;
+        // What may have begun at a worker that is gone since: it must not count as never sent.
+        let mut lost = None;
         if let Some(mut link) = self.take() {
             let exchanged = timeout(limit, link.exchange(request())).await;
             match exchanged.map_err(|_| NoAnswer::FirstByteTimeout(limit))? {
                 Ok(response) => return Ok(self.answer(link, response)),
                 // The worker closed it while it was unused, just now. Nothing was answered.
-                Err(error) => tracing::debug!(%error, "A kept connection was closed."),
+                Err(error) => {
+                    tracing::debug!(%error, "A kept connection was closed.");
+                    let unsent = matches!(&error, NoAnswer::Broken(error) if error.is_canceled());
+                    lost = (!unsent).then_some(error);
+                }
             }
         }
         let opened = timeout(patience.connect, Link::open(&self.address)).await;
-        let mut link = opened.map_err(|_| NoAnswer::ConnectTimeout(patience.connect))??;
+        let opened = opened.unwrap_or(Err(NoAnswer::ConnectTimeout(patience.connect)));
+        let mut link = opened.map_err(|error| lost.unwrap_or(error))?;
         let exchanged = timeout(limit, link.exchange(request())).await;
         let response = exchanged.map_err(|_| NoAnswer::FirstByteTimeout(limit))??;
         Ok(self.answer(link, response))

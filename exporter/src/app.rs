@@ -19,7 +19,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::cli::LogFormat;
 use crate::config::{Config, Timer, Url};
-use crate::exit::Exit;
 use crate::facts::Slots;
 use crate::http::auth::Checker;
 use crate::http::web_config::WebConfig;
@@ -28,7 +27,9 @@ use crate::notify::Manager;
 use crate::paint::{Board, Painter};
 use crate::service::fetch::{Client, is_looked_up};
 use crate::slot::{Now, Stop};
-use crate::{gpu, out, sandbox};
+use crate::{gpu, sandbox};
+use program::exit::Exit;
+use program::out;
 
 /// How long answers and children may take to end.
 const END: Duration = Duration::from_secs(5);

@@ -14,9 +14,10 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
+use crate::app;
 use crate::config::{Intervals, RdmaPort, Service, Timer};
-use crate::exit::Exit;
-use crate::{app, out, units};
+use program::exit::Exit;
+use program::{out, units};
 
 pub use file::FileError;
 pub use resolve::Refusal;

@@ -19,7 +19,7 @@ pub(crate) use service::escape;
 pub use service::{LogSource, Service, Url};
 
 use crate::slot::CollectorName;
-use crate::units;
+use program::units;
 
 /// Services of one node: bounds labels, probes and memory.
 pub const SERVICES_MAX: usize = 64;

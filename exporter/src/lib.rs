@@ -10,7 +10,6 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod dcgm;
-pub mod exit;
 pub mod facts;
 pub mod gpu;
 pub mod health;
@@ -19,13 +18,11 @@ pub mod http;
 pub mod maintenance;
 pub mod node;
 pub mod notify;
-mod out;
 pub mod page;
 pub mod paint;
 pub mod sandbox;
 pub mod service;
 pub mod slot;
-pub mod units;
 
 #[cfg(test)]
 mod mocks;

@@ -13,8 +13,8 @@ use crate::facts::Facts;
 pub fn program(sandboxed: bool, page: &mut Page) {
     let build = (
         Version::new(env!("CARGO_PKG_VERSION")),
-        GitSha::new(env!("SIGHTLINE_GIT_SHA")),
-        Rustc::new(env!("SIGHTLINE_RUSTC")),
+        GitSha::new(program::GIT_SHA),
+        Rustc::new(program::RUSTC),
     );
     page.gauge(catalog::BUILD_INFO, build, 1.0);
     page.flag(catalog::SANDBOXED, (), sandboxed);

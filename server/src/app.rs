@@ -25,14 +25,15 @@ use types::Clock;
 
 use crate::cli::{KvDtype, Metrics, Settings};
 use crate::config::{Class, Finding, Findings, Host, Resolved, RolePlan, files, ports, resolve};
-use crate::exit::Exit;
 use crate::http::listener::{Bound, Bounds};
 use crate::http::{Api, router};
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::pd::{self, Link};
 use crate::probes::Probes;
 use crate::source::Source;
-use crate::{out, plan, telemetry};
+use crate::{plan, telemetry};
+use program::exit::Exit;
+use program::out;
 
 /// How long answers that are complete may take to leave once the engine has stopped.
 const FLUSH_TIME: Duration = Duration::from_secs(5);

@@ -10,7 +10,6 @@ mod plan;
 mod roles;
 mod router;
 mod store;
-mod units;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -26,12 +25,13 @@ pub use cache::{
 pub use observe::{Metrics, ObserveArgs};
 pub use order::{OrderSettings, PriorityOrder, Switch};
 pub use plan::{AssumeArgs, AssumedNuma, EngineArgs, KvDtype, LiveUrl, PlanArgs};
+pub use program::units::{ByteSize, Span};
 pub use roles::{PeerAddress, PrefillPeer, Role, RoleSettings};
 pub use store::{StorePrefetch, StoreSettings};
-pub use units::{ByteSize, Span};
 
-use crate::exit::Exit;
-use crate::{app, config, health, out, telemetry};
+use crate::{app, config, health, telemetry};
+use program::exit::Exit;
+use program::out;
 
 /// A choice as it is given on the command line.
 pub(crate) fn spelled(choice: impl ValueEnum) -> String {
@@ -361,7 +361,7 @@ pub struct MachineSettings {
     #[arg(
         long,
         value_name = "N",
-        value_parser = units::count_up_to::<1_048_576>,
+        value_parser = program::units::count_up_to::<1_048_576>,
         env = "SIGHTLINE_PAGE_TOKENS"
     )]
     pub page_tokens: Option<usize>,
@@ -370,7 +370,7 @@ pub struct MachineSettings {
         long,
         default_value_t = 1,
         value_name = "N",
-        value_parser = units::count_up_to::<64>,
+        value_parser = program::units::count_up_to::<64>,
         env = "SIGHTLINE_TP_SIZE"
     )]
     pub tp_size: usize,

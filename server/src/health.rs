@@ -1,8 +1,9 @@
 //! `sightline-server health`: asks a running server whether it is ready.
 
 use crate::cli::HealthArgs;
-use crate::exit::Exit;
-use crate::{out, peer};
+use crate::peer;
+use program::exit::Exit;
+use program::out;
 
 /// More is no answer of a probe.
 const BODY_MAX: usize = 64 * 1024;

@@ -10,14 +10,12 @@
 pub mod app;
 pub mod cli;
 pub mod config;
-pub mod exit;
 pub mod generate;
 mod health;
 pub mod host_tier;
 pub mod http;
 pub mod lifecycle;
 pub mod live;
-mod out;
 pub mod pd;
 mod peer;
 mod plan;

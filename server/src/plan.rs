@@ -20,8 +20,8 @@ use self::ways::{Way, Words};
 use crate::app;
 use crate::cli::{ByteSize, Format, NumaChoice, PlanArgs, Ratio, Role, Span, Switch};
 use crate::config::{self, Finding, Findings, Resolved, RolePlan, StorePlan, ports};
-use crate::exit::Exit;
-use crate::out;
+use program::exit::Exit;
+use program::out;
 
 /// Prints every value, the pools and the memory ledger, or what is wrong.
 #[must_use]

@@ -16,7 +16,7 @@ use tokenizer::{GgufVocab, RenderOptions, TemplateError, Tokenizer};
 
 use crate::cli::{Kernels, Settings};
 use crate::config::{Class, Finding, Resolved};
-use crate::exit::Exit;
+use program::exit::Exit;
 
 /// A model that has been named, not loaded.
 #[derive(Debug, Clone)]

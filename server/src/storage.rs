@@ -17,8 +17,8 @@ use memory_pool::HostMemory;
 use types::{Bytes, Clock, PageId, PoolId};
 
 use crate::config::{Class, Finding, Resolved, StorePlan};
-use crate::exit::Exit;
 use crate::source::Source;
+use program::exit::Exit;
 
 /// The version of what the bytes of a page mean. To be raised whenever their order or the way they
 /// are computed changes: for other positions, other rotations, other roundings of a compressed row.

@@ -110,8 +110,8 @@ pub fn record_build(registry: &Registry) {
 pub fn record_program(registry: &Registry) {
     let labels = (
         Version::new(env!("CARGO_PKG_VERSION")),
-        GitSha::new(env!("SIGHTLINE_GIT_SHA")),
-        Rustc::new(env!("SIGHTLINE_RUSTC")),
+        GitSha::new(program::GIT_SHA),
+        Rustc::new(program::RUSTC),
         Cuda::new("none"),
     );
     registry.gauge(catalog::BUILD_INFO, labels).set(1.0);

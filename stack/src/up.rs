@@ -55,12 +55,14 @@ impl Failure {
     }
 }
 
-/// Exit codes, shared with the other programs.
+/// Exit codes, those of all programs and one more.
 pub(crate) mod exit {
-    pub(crate) const INTERNAL: u8 = 70;
-    pub(crate) const TEMPORARY: u8 = 75;
-    pub(crate) const PERMISSION: u8 = 77;
-    pub(crate) const CONFIGURATION: u8 = 78;
+    use program::exit::Exit;
+
+    pub(crate) const INTERNAL: u8 = Exit::Internal as u8;
+    pub(crate) const TEMPORARY: u8 = Exit::Temporary as u8;
+    pub(crate) const PERMISSION: u8 = Exit::Permission as u8;
+    pub(crate) const CONFIGURATION: u8 = Exit::Configuration as u8;
     /// Ended at once by a signal, as a shell reports Ctrl-C.
     pub(crate) const INTERRUPTED: u8 = 130;
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::Cli;
 use crate::config::{Config, Intervals, Nvml, Paths, SERVICES_MAX, Xids};
-use crate::exit::Exit;
 use crate::http::web_config::WebConfig;
+use program::exit::Exit;
 
 /// A configuration that cannot work: the flag with its value, the reason, and what would work.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::Uri;
 
-use crate::units;
+use program::units;
 
 /// How long a start may take before a failing probe counts, unless told otherwise: weights of big
 /// models are read for minutes.

@@ -16,7 +16,6 @@ use super::{Addresses, FLUSH_TIME, Signals, hangup, listen, refuse, reload, say}
 use crate::cli::{Metrics, RouterArgs};
 use crate::config::files;
 use crate::config::router::{RouterPlan, resolve};
-use crate::exit::Exit;
 use crate::http::guard;
 use crate::http::listener::Bounds;
 use crate::http::settings::{self, RouterSettings};
@@ -24,6 +23,7 @@ use crate::lifecycle::{Lifecycle, Needs, Phase};
 use crate::live::{Live, RouterValues};
 use crate::telemetry::settings::SettingsMetrics;
 use crate::{probes, telemetry};
+use program::exit::Exit;
 
 /// Routes until a signal; returns how it ended.
 #[must_use]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 
 use super::order::Switch;
-use super::units::ByteSize;
+use program::units::ByteSize;
 
 /// How much larger than a pool of the device its part of the host tier is.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]

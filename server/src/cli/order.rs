@@ -4,7 +4,7 @@ use axum::http::HeaderName;
 use clap::{Args, ValueEnum};
 use types::Priority;
 
-use super::units::Span;
+use program::units::Span;
 
 /// What a number in the `priority` field means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

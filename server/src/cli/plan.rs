@@ -9,8 +9,8 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, ValueEnum};
 
-use super::units::ByteSize;
 use super::{Format, Settings};
+use program::units::ByteSize;
 
 /// Flags of `plan`.
 #[derive(Debug, Clone, Args)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 
-use super::units::Span;
+use program::units::Span;
 
 /// What this process is in a serving topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

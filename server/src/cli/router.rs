@@ -10,7 +10,7 @@ use router::serve::discovery::{self, dns::Group};
 use router::{PolicyKind, WorkerRole, WorkerSpec};
 
 use super::ObserveArgs;
-use super::units::{ByteSize, Span};
+use program::units::{ByteSize, Span};
 
 /// The address of a worker's API.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::units::{ByteSize, Span};
+use program::units::{ByteSize, Span};
 
 /// What a request does whose pages are still being read from the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use kv_cache::{HostTierPlan, PlanInput};
 
-use crate::exit::Exit;
+use program::exit::Exit;
 
 /// Whose fault it is, which decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

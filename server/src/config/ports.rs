@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use super::Resolved;
 use super::findings::{Class, Finding, Findings};
 use crate::cli::Role;
-use crate::exit::Exit;
+use program::exit::Exit;
 
 /// A finding for every address that cannot be bound now.
 #[must_use]

@@ -102,9 +102,9 @@ fn all_findings_are_told_at_once_and_the_worst_decides() {
     let flags = "--port 9000 --probe-port 9000 --kv-pool-bytes 9GiB";
     let findings = resolved(flags, host(8 * GIB)).expect_err("two impossible settings");
     assert_eq!(findings.iter().count(), 2);
-    assert_eq!(findings.exit(), crate::exit::Exit::Configuration);
+    assert_eq!(findings.exit(), program::exit::Exit::Configuration);
     let host_only = resolved("--kv-pool-bytes 9GiB", host(8 * GIB)).expect_err("too large");
-    assert_eq!(host_only.exit(), crate::exit::Exit::Host);
+    assert_eq!(host_only.exit(), program::exit::Exit::Host);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn ports_in_use_are_found_and_explained() {
     let probing =
         Resolved { api: address, probes: free, ..resolved("", host(8 * GIB)).expect("works") };
     let findings = ports::check(&probing);
-    assert_eq!(findings.exit(), crate::exit::Exit::Temporary);
+    assert_eq!(findings.exit(), program::exit::Exit::Temporary);
     let line = findings.to_string();
     assert!(line.contains(&format!("--port {}", address.port())), "{line}");
     let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);

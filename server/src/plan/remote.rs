@@ -9,8 +9,9 @@ use serde_json::Value;
 use super::live::FORM;
 use crate::cli::{Format, LiveUrl};
 use crate::config::{Class, Finding, decimal};
-use crate::exit::Exit;
-use crate::{out, peer};
+use crate::peer;
+use program::exit::Exit;
+use program::out;
 
 /// How long a server may take to answer.
 const TIME: Duration = Duration::from_secs(10);

@@ -20,8 +20,8 @@ use super::offline;
 use super::shape::{Attention, Shape};
 use crate::cli::{Format, KvDtype, NumaChoice, PlanArgs};
 use crate::config::{Class, Finding, Findings, Host, plan_parts, reserve};
-use crate::exit::Exit;
-use crate::out;
+use program::exit::Exit;
+use program::out;
 
 /// All that was found out.
 struct Report {

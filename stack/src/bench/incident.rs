@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::{HeaderMap, HeaderValue};
-use server::exit::Exit;
+use program::exit::Exit;
 
 use super::UNMET;
 use super::client::Client;

@@ -14,6 +14,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("kernels", &[]),
     ("metric-catalog", &[]),
     ("node-info", &[]),
+    ("program", &[]),
     ("admission", &["types"]),
     ("kv-cache", &["types"]),
     ("kv-store", &["types"]),
@@ -38,6 +39,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "metric-catalog",
             "model",
             "node-info",
+            "program",
             "protocol",
             "router",
             "tokenizer",
@@ -47,10 +49,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("dashboards", &["metric-catalog"]),
     ("nvml-worker", &[]),
-    ("exporter", &["metric-catalog", "node-info", "nvml-worker"]),
+    ("exporter", &["metric-catalog", "node-info", "nvml-worker", "program"]),
     ("fake-node", &[]),
     ("fake-nvml", &[]),
-    ("stack", &["dashboards", "exporter", "metric-catalog", "server"]),
+    ("stack", &["dashboards", "exporter", "metric-catalog", "program", "server"]),
 ];
 
 /// Licences under which a dependency may be used without further thought.

@@ -173,7 +173,7 @@ fn what_works_but_is_of_no_use_is_advice() {
     assert_eq!(advice(&one), ["HIC006"]);
     let found = one.advice.iter().next().expect("advice").to_string();
     assert!(found.starts_with("warning HIC006: --hicache-ratio 1: "), "{found}");
-    assert_eq!(one.advice.exit(), crate::exit::Exit::Ok);
+    assert_eq!(one.advice.exit(), program::exit::Exit::Ok);
 
     let far = with(&format!("{base} --hicache-target 1GB"), host(8 * GIB));
     let found = far.advice.iter().next().expect("advice");

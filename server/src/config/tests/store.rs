@@ -24,7 +24,7 @@ fn each_wrong_combination_is_one_line_with_a_value_that_works() {
         assert_eq!(found.next(), None, "{findings}");
         assert_eq!((first.id, first.flag), (id, flag), "{first}");
         assert!(first.fix.contains(fix), "{first}");
-        assert_eq!(findings.exit(), crate::exit::Exit::Configuration);
+        assert_eq!(findings.exit(), program::exit::Exit::Configuration);
         first.clone()
     };
     // The fix of each, with what it leaves as it is, works.

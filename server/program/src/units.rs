@@ -9,12 +9,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-const BYTE_UNITS: [(&str, u64); 9] = [
+const BYTE_UNITS: [(&str, u64); 10] = [
     ("B", 1),
     ("kB", 1_000),
     ("KB", 1_000),
     ("MB", 1_000_000),
     ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
@@ -29,10 +30,9 @@ impl FromStr for ByteSize {
         if unit.is_empty() {
             return Err(format!("bytes need a unit, for example {text}MiB or {text}GB"));
         }
-        let (_, factor) = BYTE_UNITS
-            .iter()
-            .find(|(name, _)| *name == unit)
-            .ok_or_else(|| format!("unknown unit {unit:?}; use B, KB, MB, GB, KiB, MiB, GiB"))?;
+        let (_, factor) = BYTE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(|| {
+            format!("unknown unit {unit:?}; use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB")
+        })?;
         scaled(number, *factor as f64).map(|bytes| Self(bytes as u64))
     }
 }
@@ -83,8 +83,27 @@ impl fmt::Display for Span {
     }
 }
 
+/// As [`ByteSize`] reads it: for flags whose value is the number alone.
+///
+/// # Errors
+/// What is wrong with the text and what would work.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    text.parse().map(|ByteSize(bytes)| bytes)
+}
+
+/// As [`Span`] reads it: for flags whose value is the time alone.
+///
+/// # Errors
+/// What is wrong with the text and what would work.
+pub fn span(text: &str) -> Result<Duration, String> {
+    text.parse().map(|Span(time)| time)
+}
+
 /// A whole number of at most `MOST`.
-pub(super) fn count_up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
+///
+/// # Errors
+/// What is wrong with the text and what would work.
+pub fn count_up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if count <= MOST => Ok(count),
         Ok(_) => Err(format!("at most {MOST}")),

@@ -4,7 +4,7 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-env-changed=SIGHTLINE_GIT_SHA");
-    println!("cargo::rerun-if-changed=../.git/HEAD");
+    println!("cargo::rerun-if-changed=../../.git/HEAD");
     println!("cargo::rerun-if-changed=build.rs");
     let given = option("SIGHTLINE_GIT_SHA");
     let sha = given.or_else(|| first_line("git", &["rev-parse", "--short=12", "HEAD"]));

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// Standard output is closed or full.
-pub(crate) fn line(text: &str) -> io::Result<()> {
+pub fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
@@ -14,7 +14,7 @@ pub(crate) fn line(text: &str) -> io::Result<()> {
 }
 
 /// Writes `text` and a line end to standard error: for messages before logging is set up.
-pub(crate) fn complain(text: &str) {
+pub fn complain(text: &str) {
     // Nobody is left to tell when standard error is closed.
     drop(writeln!(io::stderr().lock(), "{text}"));
 }

@@ -28,7 +28,7 @@ impl FromStr for ByteSize {
     fn from_str(text: &str) -> Result<Self, String> {
         let (number, unit) = split(text)?;
         if unit.is_empty() {
-            return Err(format!("bytes need a unit, for example {text}GiB or {text}GB"));
+            return Err(format!("bytes need a unit, for example {text}MiB, {text}GiB or {text}GB"));
         }
         let (_, factor) = BYTE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(|| {
             format!("unknown unit {unit:?}; use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB")

@@ -248,7 +248,7 @@ async fn live(
         }
     }
     let mut ended = watch(thread);
-    api.life.advance(Phase::Ready);
+    api.ready();
     announce(api, addresses);
     tokio::select! {
         () = signals.next() => {}

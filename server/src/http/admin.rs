@@ -4,7 +4,7 @@
 //! in; others are served until the settle time is over, so that whatever balances them has seen
 //! it. What runs ends in peace, or at the deadline where there is one. The process stays.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -35,8 +35,15 @@ const ABORT_AGAIN: Duration = Duration::from_millis(20);
 /// The drain under way.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
-    now: Mutex<Option<Times>>,
+    now: Mutex<Now>,
     tasks: TaskTracker,
+}
+
+#[derive(Debug, Default)]
+struct Now {
+    times: Option<Times>,
+    /// Nobody is let in any more; kept for a server that is not ready yet.
+    shut: bool,
 }
 
 /// How a drain goes on.
@@ -49,16 +56,21 @@ struct Times {
 }
 
 impl Drain {
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// This drain goes on from now on, and none before it.
-    fn begin(&self, times: Option<Times>) {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = std::mem::replace(&mut *now, times) {
+    fn begin(&self, times: Option<Times>) -> MutexGuard<'_, Now> {
+        let mut now = self.now();
+        if let Some(before) = std::mem::replace(&mut now.times, times) {
             before.over.cancel();
         }
+        now
     }
 
     fn times(&self) -> Option<Times> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.now().times.clone()
     }
 }
 
@@ -95,10 +107,10 @@ pub(super) async fn drain(
         "Drained by an admin."
     );
     let times = Times { settle, deadline, over: CancellationToken::new() };
-    api.drain.begin(Some(times.clone()));
+    drop(api.drain.begin(Some(times.clone())));
     api.life.hold(true);
     if settle.is_zero() {
-        api.refuse_new(true);
+        api.shut(&times);
     }
     api.drain.tasks.spawn(go_on(Arc::clone(&api), times));
     Ok(held(&api))
@@ -107,9 +119,12 @@ pub(super) async fn drain(
 /// Takes new requests again.
 pub(super) async fn undrain(State(api): State<Arc<Api>>) -> Response {
     tracing::info!("No longer drained by an admin.");
-    api.drain.begin(None);
+    // A drain whose time comes just now finds that it is over.
+    let mut now = api.drain.begin(None);
     api.life.hold(false);
+    now.shut = false;
     api.refuse_new(false);
+    drop(now);
     held(&api)
 }
 
@@ -117,7 +132,7 @@ pub(super) async fn undrain(State(api): State<Arc<Api>>) -> Response {
 async fn go_on(api: Arc<Api>, times: Times) {
     let steps = async {
         tokio::time::sleep(times.settle).await;
-        api.refuse_new(true);
+        api.shut(&times);
         let Some(deadline) = times.deadline else { return };
         tokio::time::sleep(deadline - times.settle).await;
         let Some(serving) = api.serving() else { return };
@@ -166,9 +181,25 @@ fn held(api: &Api) -> Response {
 }
 
 impl Api {
+    /// Everything is there: requests are served from now on, unless a drain came first.
+    pub fn ready(&self) {
+        let now = self.drain.now();
+        self.life.advance(Phase::Ready);
+        self.refuse_new(now.shut);
+    }
+
+    /// Lets nobody in any more, unless that drain is over.
+    fn shut(&self, drain: &Times) {
+        let mut now = self.drain.now();
+        if !drain.over.is_cancelled() {
+            now.shut = true;
+            self.refuse_new(true);
+        }
+    }
+
     /// Refuses new requests at the front door, or takes them again; a process that stops does so
     /// by itself.
-    pub(super) fn refuse_new(&self, refuse: bool) {
+    fn refuse_new(&self, refuse: bool) {
         if let Some(serving) = self.serving()
             && self.life.phase() == Phase::Ready
         {

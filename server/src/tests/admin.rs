@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::rig::{Answer, Rig, completion, post, stream};
+use super::rig::{Answer, Rig, completion, post, settings, stream};
+use crate::app;
 use crate::http::Peer;
 
 fn request(method: Method, path: &str, headers: &[(&str, &str)], body: &Value) -> Request<Body> {
@@ -122,6 +123,21 @@ async fn a_drain_by_an_admin_ends_when_the_admin_says_so() {
     assert_eq!(rig.complete(1).await.status, 200);
     drop(running);
     rig.idle().await;
+}
+
+#[tokio::test]
+async fn a_drain_that_came_while_the_model_was_loaded_holds_when_it_is() {
+    let checked = app::check(&settings("--model fake:step=1ms")).expect("the flags can work");
+    let rig = Rig::of(&checked);
+    let drain = |method| request(method, "/admin/drain", &[], &json!({"settle_s": 0}));
+    assert_eq!(rig.send(drain(Method::POST)).await.status(), 200);
+    app::startup::start(checked, &rig.api).expect("the engine starts");
+    rig.api.ready();
+    let refused = rig.complete(1).await;
+    assert_eq!((refused.status.as_u16(), refused.error_code()), (503, "draining".into()));
+    let back = request(Method::DELETE, "/admin/drain", &[], &json!({}));
+    assert_eq!(rig.send(back).await.status(), 200);
+    assert_eq!(rig.complete(1).await.status, 200);
 }
 
 #[tokio::test]

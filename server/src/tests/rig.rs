@@ -16,7 +16,7 @@ use types::Clock;
 use crate::app;
 use crate::cli::{Cli, Command, Settings};
 use crate::http::{Api, Peer, Serving, router};
-use crate::lifecycle::{Lifecycle, Phase};
+use crate::lifecycle::Lifecycle;
 use crate::pd;
 
 /// No test waits longer for anything.
@@ -49,7 +49,7 @@ impl Rig {
         let checked = app::check(&settings(flags)).expect("the flags can work");
         let rig = Self::of(&checked);
         let started = app::startup::start(checked, &rig.api).expect("the engine starts");
-        rig.api.life.advance(Phase::Ready);
+        rig.api.ready();
         (rig, started.thread)
     }
 
@@ -62,7 +62,7 @@ impl Rig {
         let cargo = started.cargo.expect("a worker of a pair has a link");
         let opened = pd::start::open(&rig.api, &plan, own.to_owned(), cargo).await;
         opened.expect("the link opens");
-        rig.api.life.advance(Phase::Ready);
+        rig.api.ready();
         rig
     }
 
@@ -71,7 +71,7 @@ impl Rig {
         Self::of(&app::check(&settings(flags)).expect("the flags can work"))
     }
 
-    fn of(checked: &app::Checked) -> Self {
+    pub(crate) fn of(checked: &app::Checked) -> Self {
         let resolved = &checked.resolved;
         let role = crate::telemetry::role(resolved.roles.role);
         let registry = Registry::new(role, &resolved.model_name).expect("a registry");

@@ -72,7 +72,9 @@ export class HomePage {
     const processes = targets.map((target) => {
       const base = target.scrapeUrl.replace(/\/metrics$/, "");
       const state = el(`span.badge.${target.health === "up" ? "ok" : "bad"}`, {}, target.health);
-      return row(target.labels.job, el("code", {}, `${base}/v1`), address(target.scrapeUrl), state);
+      // The exporter of a node answers no prompts; it has a verdict.
+      const place = target.labels.job === "sightline-node" ? address(`${base}/health`) : el("code", {}, `${base}/v1`);
+      return row(target.labels.job, place, address(target.scrapeUrl), state);
     });
     const here = location.origin;
     this.places.replaceChildren(el("tbody", {}, ...processes,

@@ -281,14 +281,14 @@ fn allocations() -> Line {
                     max(node::SERVICE_NUMA_RESIDENT).by((Node::KEY, Service::KEY, NumaNode::KEY)),
                     "{{node}} {{service}} NUMA {{numa_node}}",
                 )
-                .no_value("no service is configured")
+                .no_value(super::services::NO_GROUP)
                 .into(),
             lines("service-locked")
                 .title("Locked memory of services")
                 .describe("Memory that a service locked; host caches that are pinned are in it.")
                 .unit(Unit::Bytes)
                 .query(max(node::SERVICE_LOCKED).by(BY_SERVICE), "{{node}} {{service}}")
-                .no_value("no service is configured")
+                .no_value(super::services::NO_GROUP)
                 .into(),
             bar_gauge("numa-distance")
                 .of_hosts()

@@ -12,6 +12,8 @@ use metric_catalog::{node, slo};
 /// Legend of a series for each service.
 const SERVICE: &str = "{{node}} {{service}}";
 const NO_SERVICE: &str = "no service is configured";
+/// Of services that are known by a URL alone the kernel says nothing.
+pub(super) const NO_GROUP: &str = "no service has a unit or a control group";
 const BY: (metric_catalog::def::Key<Node>, metric_catalog::def::Key<Service>) =
     (Node::KEY, Service::KEY);
 
@@ -103,7 +105,7 @@ fn starts() -> Line {
                 )
                 .unit(Unit::Count)
                 .query(max(increase(node::SERVICE_OOM_KILLS, NOW)).by(BY), SERVICE)
-                .no_value(NO_SERVICE)
+                .no_value(NO_GROUP)
                 .steps()
                 .into(),
             time_series("service-uptime")
@@ -149,7 +151,7 @@ fn memory() -> Line {
                 .query(max(node::SERVICE_MEMORY_CURRENT).by(BY), SERVICE)
                 .query(min(node::SERVICE_MEMORY_MAX).by(BY), "limit {{node}} {{service}}")
                 .dashed("/^limit/")
-                .no_value(NO_SERVICE)
+                .no_value(NO_GROUP)
                 .into(),
             time_series("service-probe-duration")
                 .of_hosts()
@@ -169,7 +171,7 @@ fn memory() -> Line {
                 )
                 .unit(Unit::Flag)
                 .query(policy, "")
-                .no_value(NO_SERVICE)
+                .no_value(NO_GROUP)
                 .into(),
         ],
     )

@@ -4,13 +4,16 @@
 //! Boards are written as Rust (`boards`) with expressions that the catalog checks, become a neutral
 //! form (`ir`), get places (`layout`) and lasting ids (`ids`), and are written by a back end
 //! (`backend::classic`). `lint` checks the result, `tree` compares it with the files of a checkout.
-//! This crate measures nothing, serves nothing and talks to no Grafana.
+//! With the feature `live` it talks to a Prometheus that runs (`client`). It measures nothing and
+//! serves nothing.
 #![forbid(unsafe_code)]
 
 pub mod backend;
 pub mod boards;
 pub mod build;
 pub mod cli;
+#[cfg(feature = "live")]
+pub mod client;
 pub mod diff;
 pub mod ids;
 pub mod ir;

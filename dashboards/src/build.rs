@@ -14,9 +14,11 @@
 //! let right = line(4, vec![panel.into()]);
 //! ```
 
+pub mod pools;
+
 use crate::ir::{
-    Color, Column, Kind, Line, Mapping, Panel, Query, Section, Stack, Stat, Threshold, TimeSeries,
-    Width,
+    BarChart, Cell, Color, Column, Kind, Line, Mapping, Panel, Query, Section, Sorted, Stack, Stat,
+    Threshold, TimeSeries, Width,
 };
 use crate::lint::{Lint, Waiver};
 use crate::variables::{HOSTS, SCOPE, scope};
@@ -70,6 +72,10 @@ fn draft<U>(slug: &str, kind: Kind) -> Draft<Missing, Missing, U> {
         dashed: Vec::new(),
         colors: Vec::new(),
         alerts: Vec::new(),
+        details: Vec::new(),
+        series_link: None,
+        cells: Vec::new(),
+        sorted: None,
         waivers: Vec::new(),
     };
     Draft { panel, scope: SCOPE, state: PhantomData }
@@ -105,13 +111,29 @@ pub fn heatmap(slug: &str) -> Blank {
     draft(slug, Kind::Heatmap)
 }
 
+/// A bar for each value of the label `along`, at one moment. It takes one query, which is grouped by
+/// that label, and by the label of [`Draft::split_by`].
+#[must_use]
+pub fn bar_chart(slug: &str, along: &str) -> Blank {
+    let options = BarChart {
+        along: along.to_owned(),
+        split: None,
+        stack: Stack::Off,
+        horizontal: false,
+        numeric: false,
+    };
+    draft(slug, Kind::BarChart(options))
+}
+
 /// States over time; the unit is that of the values behind the words.
 #[must_use]
 pub fn state_timeline(slug: &str) -> Blank {
     draft(slug, Kind::StateTimeline)
 }
 
-/// Labels of the result as columns: label and heading.
+/// Labels of the result as columns: label and heading. The values of a query with a legend are a
+/// column more, in the unit of the query; the lines of several queries whose labels are equal are
+/// one.
 #[must_use]
 pub fn table(slug: &str, columns: &[(&str, &str)]) -> Blank {
     let column = |&(label, title): &(&str, &str)| Column {
@@ -157,14 +179,27 @@ impl<T, D> Draft<T, D, Missing> {
 impl<T, D, U> Draft<T, D, U> {
     /// Restricts the queries that are added from here on to chosen hosts, not processes.
     #[must_use]
-    pub const fn of_hosts(mut self) -> Self {
-        self.scope = HOSTS;
+    pub const fn of_hosts(self) -> Self {
+        self.within(HOSTS)
+    }
+
+    /// Restricts the queries that are added from here on by the variables of these labels, for
+    /// dashboards whose variables are not those of [`SCOPE`].
+    #[must_use]
+    pub const fn within(mut self, scope: &'static [&'static str]) -> Self {
+        self.scope = scope;
         self
     }
 
     /// Adds a query with its legend; `{{label}}` stands for a label of the result.
     #[must_use]
     pub fn query(mut self, expr: impl Into<Expr>, legend: &str) -> Self {
+        let one = matches!(self.panel.kind, Kind::BarChart(_));
+        assert!(
+            !one || self.panel.queries.is_empty(),
+            "{}: a bar chart has one query",
+            self.panel.slug
+        );
         let expr: Expr = expr.into();
         let (text, unit) = (expr.render(&scope(self.scope)), expr.unit());
         self.panel.queries.push(Query { expr: text, legend: legend.to_owned(), unit });
@@ -250,6 +285,51 @@ impl<T, D, U> Draft<T, D, U> {
         self
     }
 
+    /// Links to a dashboard that says more about what the panel shows.
+    #[must_use]
+    pub fn detail(mut self, uid: &str) -> Self {
+        self.panel.details.push(uid.to_owned());
+        self
+    }
+
+    /// Colours the values of a column of a table, by the legend of its query: `base` below the first
+    /// threshold; lowest first.
+    #[must_use]
+    pub fn judge(mut self, column: &str, base: Color, thresholds: &[(f64, Color)]) -> Self {
+        let threshold = |&(value, color): &(f64, Color)| Threshold { value, color };
+        self.panel.cells.push(Cell {
+            column: column.to_owned(),
+            base_color: base,
+            thresholds: thresholds.iter().map(threshold).collect(),
+            mappings: Vec::new(),
+        });
+        self
+    }
+
+    /// Shows the values of a column of a table as words.
+    #[must_use]
+    pub fn words(mut self, column: &str, words: &[(i64, &str, Color)]) -> Self {
+        let mapping = |&(value, text, color): &(i64, &str, Color)| Mapping {
+            value,
+            text: text.to_owned(),
+            color,
+        };
+        self.panel.cells.push(Cell {
+            column: column.to_owned(),
+            base_color: Color::Text,
+            thresholds: Vec::new(),
+            mappings: words.iter().map(mapping).collect(),
+        });
+        self
+    }
+
+    /// Orders the lines of a table by a column, by its heading.
+    #[must_use]
+    pub fn sorted_by(mut self, column: &str, descending: bool) -> Self {
+        self.panel.sorted = Some(Sorted { column: column.to_owned(), descending });
+        self
+    }
+
     /// Keeps the id of a panel that had this slug.
     #[must_use]
     pub fn renamed_from(mut self, slug: &str) -> Self {
@@ -264,10 +344,33 @@ impl<T, D, U> Draft<T, D, U> {
         self
     }
 
-    /// Puts the series of a time series on top of each other.
+    /// Puts the series of a time series, or the bars of a bar chart at one place, on top of each
+    /// other.
     #[must_use]
-    pub fn stacked(self, stack: Stack) -> Self {
+    pub fn stacked(mut self, stack: Stack) -> Self {
+        if let Kind::BarChart(options) = &mut self.panel.kind {
+            options.stack = stack;
+            return self;
+        }
         self.time_series(|options| options.stack = stack)
+    }
+
+    /// One bar of a bar chart for each value of this label, at each place.
+    #[must_use]
+    pub fn split_by(self, label: &str) -> Self {
+        self.bar_chart(|options| options.split = Some(label.to_owned()))
+    }
+
+    /// Lets the bars of a bar chart lie.
+    #[must_use]
+    pub fn lying(self) -> Self {
+        self.bar_chart(|options| options.horizontal = true)
+    }
+
+    /// Orders the places of a bar chart as numbers.
+    #[must_use]
+    pub fn numeric(self) -> Self {
+        self.bar_chart(|options| options.numeric = true)
     }
 
     /// Lets values of a time series hold until the next one.
@@ -311,6 +414,15 @@ impl<T, D, U> Draft<T, D, U> {
             change(options);
         } else {
             panic!("{}: an option of time series on another kind", self.panel.slug);
+        }
+        self
+    }
+
+    fn bar_chart(mut self, change: impl FnOnce(&mut BarChart)) -> Self {
+        if let Kind::BarChart(options) = &mut self.panel.kind {
+            change(options);
+        } else {
+            panic!("{}: an option of bar charts on another kind", self.panel.slug);
         }
         self
     }

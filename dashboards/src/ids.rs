@@ -3,7 +3,8 @@
 //! A number is given once: the next free one of its dashboard, from 1. It is never given again,
 //! also not after its panel has gone, and does not follow the order of the panels. Deep links,
 //! alert links and annotation filters therefore survive every re-ordering. A renamed slug keeps
-//! its number only where the panel names the old slug.
+//! its number only where the panel names the old slug. A dashboard that is split from another one
+//! begins with the numbers that its panels had there.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -145,6 +146,30 @@ impl PanelsLock {
     #[must_use]
     pub fn get(&self, uid: &str, slug: &str) -> Option<u32> {
         self.boards.get(uid)?.get(slug).copied()
+    }
+
+    /// Takes over the numbers that panels had on the dashboards `from` that this one was split from.
+    ///
+    /// Does nothing where the dashboard has numbers already. Where two panels had the same number,
+    /// the first one keeps it.
+    pub fn inherit(&mut self, uid: &str, from: &[String], claims: &[Claim<'_>]) {
+        if self.boards.contains_key(uid) {
+            return;
+        }
+        let mut taken: BTreeMap<String, u32> = BTreeMap::new();
+        for claim in claims {
+            let slugs = || {
+                let earlier = claim.renamed_from.iter().map(String::as_str);
+                std::iter::once(claim.slug).chain(earlier)
+            };
+            let id = from.iter().find_map(|old| slugs().find_map(|slug| self.get(old, slug)));
+            if let Some(id) = id.filter(|id| taken.values().all(|other| other != id)) {
+                taken.insert(claim.slug.to_owned(), id);
+            }
+        }
+        if !taken.is_empty() {
+            self.boards.insert(uid.to_owned(), taken);
+        }
     }
 
     /// Gives each claim its number, new ones in the order of the claims.

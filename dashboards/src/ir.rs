@@ -26,6 +26,8 @@ pub struct Dashboard {
     pub annotations: Vec<Annotation>,
     /// Uids of the dashboards to link to.
     pub related: Vec<String>,
+    /// Uids of dashboards that this one was split from: panels that came from there keep their ids.
+    pub split_from: Vec<String>,
     /// Sections, from top to bottom.
     pub sections: Vec<Section>,
 }
@@ -100,6 +102,14 @@ pub struct Panel {
     pub colors: Vec<(String, Color)>,
     /// Alerts that this panel explains, by name.
     pub alerts: Vec<String>,
+    /// Uids of the dashboards that say more about what it shows.
+    pub details: Vec<String>,
+    /// Where a series of it leads to.
+    pub series_link: Option<SeriesLink>,
+    /// How columns of values of a table are judged.
+    pub cells: Vec<Cell>,
+    /// Order of the lines of a table.
+    pub sorted: Option<Sorted>,
     /// Lints that do not apply, with the reason.
     pub waivers: Vec<Waiver>,
 }
@@ -128,6 +138,8 @@ pub enum Kind {
     Heatmap,
     /// Rows and columns.
     Table(Vec<Column>),
+    /// Bars for the values of a label, at one moment.
+    BarChart(BarChart),
     /// States over time.
     StateTimeline,
     /// Markdown.
@@ -158,7 +170,23 @@ pub struct TimeSeries {
     pub lines: bool,
 }
 
-/// Stacking of time series.
+/// What only a bar chart has. It has one query, whose labels say where its values stand; the legend
+/// of the query names the bars where there is one at each place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BarChart {
+    /// Label whose values stand along the axis.
+    pub along: String,
+    /// Label whose values are the bars at one place; none for one bar.
+    pub split: Option<String>,
+    /// How the bars at one place are put on top of each other.
+    pub stack: Stack,
+    /// Whether bars lie.
+    pub horizontal: bool,
+    /// Whether the values of `along` are numbers, and stand in their order.
+    pub numeric: bool,
+}
+
+/// Stacking of time series and bars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stack {
     /// Not at all.
@@ -179,12 +207,44 @@ pub struct Column {
     pub title: String,
 }
 
+/// How one column of values of a table is judged.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    /// The column: legend of its query.
+    pub column: String,
+    /// Colour below the first threshold.
+    pub base_color: Color,
+    /// Thresholds, lowest first, in the unit of the query.
+    pub thresholds: Vec<Threshold>,
+    /// Values shown as words.
+    pub mappings: Vec<Mapping>,
+}
+
+/// Order of the lines of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sorted {
+    /// Heading of the column.
+    pub column: String,
+    /// Largest first.
+    pub descending: bool,
+}
+
+/// Where a series leads to: a dashboard with one of its labels chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeriesLink {
+    /// Uid of the dashboard.
+    pub board: String,
+    /// Label, and variable of that name.
+    pub label: String,
+}
+
 /// A query.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// `PromQL` with variables.
     pub expr: String,
-    /// Legend, with `{{label}}`.
+    /// Legend, with `{{label}}`; on a table the heading of the column of its values, which is not
+    /// shown without.
     pub legend: String,
     /// Unit of the result, as the catalog derives it.
     pub unit: Unit,

@@ -11,6 +11,9 @@ pub const TAG: &str = "sightline";
 /// The runbook, as Grafana serves it from its public folder.
 pub const RUNBOOK: &str = "/public/sightline/runbook.md";
 
+/// Grafana's list of alert rules, those of Prometheus among them.
+pub const ALERT_LIST: &str = "/alerting/list";
+
 /// The alerts of the catalog, made once.
 static ALERTS: LazyLock<Vec<Alert>> = LazyLock::new(alerts);
 
@@ -18,6 +21,24 @@ static ALERTS: LazyLock<Vec<Alert>> = LazyLock::new(alerts);
 #[must_use]
 pub fn board(uid: &str) -> String {
     format!("/d/{uid}")
+}
+
+/// A dashboard, with the range and the choices of the one that links to it.
+#[must_use]
+pub fn board_like_this(uid: &str) -> String {
+    format!("{}?${{__url_time_range}}&${{__all_variables}}", board(uid))
+}
+
+/// A dashboard with the value that a series has of a label, and the range of the one that links.
+#[must_use]
+pub fn board_of_series(uid: &str, label: &str) -> String {
+    format!("{}?${{__url_time_range}}&var-{label}=${{__field.labels.{label}}}", board(uid))
+}
+
+/// The list of alert rules with one of them: its state, and since when.
+#[must_use]
+pub fn alert_list(name: &str) -> String {
+    format!("{ALERT_LIST}?search=rule:{name}")
 }
 
 /// The section of the runbook for an alert.

@@ -3,7 +3,13 @@
 use metric_catalog::promql::Scope;
 
 /// Labels that every query restricts to what is chosen at the top of a dashboard of processes.
-pub const SCOPE: &[&str] = &["cluster", "job", "instance", "model_name"];
+pub const SCOPE: &[&str] = &["cluster", "job", "engine_role", "model_name", "instance"];
+
+/// The same for a dashboard of processes whose KV pools can be chosen, too.
+pub const POOLS: &[&str] = &["cluster", "job", "engine_role", "model_name", "instance", "pool"];
+
+/// The same for a dashboard of everything that is scraped, whoever it is.
+pub const TARGETS: &[&str] = &["cluster", "job", "instance"];
 
 /// The same for a dashboard of hosts: what exporters say of them has no model, and they are scraped
 /// under another job and address than the processes.
@@ -45,6 +51,8 @@ pub fn is_built_in(name: &str) -> bool {
             | "__to"
             | "__dashboard"
             | "__url_time_range"
+            | "__all_variables"
+            | "__field"
     )
 }
 

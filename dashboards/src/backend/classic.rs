@@ -4,6 +4,7 @@
 //! environment: equal input gives equal bytes.
 
 mod panel;
+mod rows;
 
 use super::Placement;
 use crate::ir::{Annotation as IrAnnotation, Dashboard as IrDashboard, Section, VariableSource};
@@ -36,7 +37,7 @@ pub fn render(
     for (section, places) in board.sections.iter().zip(&placement.sections) {
         let children: Vec<Panel> = (section.lines.iter().flat_map(|line| &line.panels))
             .zip(places.placed.panels.iter().zip(&places.ids))
-            .map(|(panel, (grid, id))| panel::render(&board.uid, panel, *grid, *id))
+            .map(|(panel, (grid, id))| panel::render(&board.uid, panel, *grid, *id, title_of))
             .collect();
         panels.extend(row(section, places.row_id, places.placed.row, children));
     }

@@ -1,9 +1,12 @@
 //! What all boards share: variables, annotations, frequent expressions.
 
+mod marks;
+
 use crate::ir::{Annotation, Color, Dashboard, Section, Variable, VariableSource};
 use crate::provision::DATASOURCE_UID;
-use crate::variables::{HOSTS, SCOPE};
-use metric_catalog::def::{Cumulative, Histogram, LabelSet, Unit};
+use crate::variables::{HOSTS, POOLS, SCOPE, TARGETS};
+use metric_catalog::def::{Cumulative, Histogram, Label, LabelSet, Unit};
+use metric_catalog::labels::Pool;
 use metric_catalog::promql::{
     Expr, Grouping, Known, Selection, Window, bucket_rate, observed, quantile_of, rate, raw, sum,
 };
@@ -27,35 +30,42 @@ struct Subject {
     scope: &'static [&'static str],
     /// A series that all of the subject have, so that no choice leads to nothing.
     source: &'static str,
-    /// Conditions on `ALERTS`, which has the labels of the alert.
-    alerts: &'static str,
+    /// Labels that an alert about the subject has for certain. Others of the scope it may lack.
+    of_alerts: &'static [&'static str],
     /// Labels that tell alerts apart.
-    of_alerts: &'static str,
-    /// When something of the subject started: name, expression, title, text.
-    starts: [&'static str; 4],
+    told_apart: &'static str,
+    /// What is marked, beside alerts, given the conditions of the scope.
+    marks: fn(&str) -> Vec<Annotation>,
 }
 
-/// Serving processes. Not every alert has a model.
+/// Serving processes.
 const SERVING: Subject = Subject {
     scope: SCOPE,
     source: server::SERVED_MODEL_INFO.name(),
-    alerts: r#"cluster=~"$cluster",model_name=~"$model_name|""#,
-    of_alerts: "alertname, severity, instance, model_name",
-    starts: ["Starts", server::READY_TIMESTAMP.name(), "Ready", "{{instance}} became ready"],
+    of_alerts: &["cluster"],
+    told_apart: "alertname, severity, instance, model_name",
+    marks: marks::of_processes,
+};
+
+/// Serving processes, by KV pool.
+const POOLED: Subject = Subject { scope: POOLS, ..SERVING };
+
+/// Everything that is scraped.
+const SCRAPED: Subject = Subject {
+    scope: TARGETS,
+    source: "up",
+    of_alerts: &["cluster"],
+    told_apart: "alertname, severity, instance",
+    marks: marks::of_targets,
 };
 
 /// Hosts, as their exporters see them.
 const OF_HOSTS: Subject = Subject {
     scope: HOSTS,
     source: node::HEALTHY.name(),
-    alerts: r#"cluster=~"$cluster",node=~"$node""#,
-    of_alerts: "alertname, severity, node",
-    starts: [
-        "Starts",
-        node::SERVICE_START.name(),
-        "Started",
-        "{{service}} on {{node}} was started",
-    ],
+    of_alerts: HOSTS,
+    told_apart: "alertname, severity, node",
+    marks: marks::of_hosts,
 };
 
 /// A board of serving processes with the variables, annotations and links of all boards.
@@ -66,6 +76,27 @@ pub(super) fn board(
     sections: Vec<Section>,
 ) -> Dashboard {
     board_of(&SERVING, uid, title, description, sections)
+}
+
+/// The same where KV pools can be chosen, too.
+pub(super) fn board_of_pools(
+    uid: &str,
+    title: &str,
+    description: &str,
+    sections: Vec<Section>,
+) -> Dashboard {
+    board_of(&POOLED, uid, title, description, sections)
+}
+
+/// A board of everything that is scraped.
+#[expect(dead_code, reason = "the board of the metrics' own cost comes next")]
+pub(super) fn board_of_targets(
+    uid: &str,
+    title: &str,
+    description: &str,
+    sections: Vec<Section>,
+) -> Dashboard {
+    board_of(&SCRAPED, uid, title, description, sections)
 }
 
 /// A board of hosts.
@@ -94,6 +125,7 @@ fn board_of(
         variables: variables(subject),
         annotations: annotations(subject),
         related: ALL.iter().filter(|other| **other != uid).map(ToString::to_string).collect(),
+        split_from: Vec::new(),
         sections,
     }
 }
@@ -113,17 +145,20 @@ fn variables(subject: &Subject) -> Vec<Variable> {
     }];
     for (index, label) in subject.scope.iter().enumerate() {
         let before = conditions(&subject.scope[..index]);
-        let selector = if before.is_empty() {
-            subject.source.to_owned()
-        } else {
-            format!("{}{{{before}}}", subject.source)
+        let pool = *label == Pool::INFO.name;
+        let source = if pool { server::KV_POOL_INFO.name() } else { subject.source };
+        let selector = match before.as_str() {
+            "" => source.to_owned(),
+            before => format!("{source}{{{before}}}"),
         };
         let (title, description) = match *label {
             "cluster" => ("Cluster", "Cluster, a target label of the scrape configuration."),
             "node" => ("Node", "Host, a target label of the scrape configuration."),
             "job" => ("Job", "Scrape job; one for each role."),
+            "engine_role" => ("Role", "What a process does: unified, prefill, decode or router."),
             "instance" => ("Instance", "Process, by the address that is scraped."),
             "model_name" => ("Model", "Name of the served model."),
+            "pool" => ("Pool", "KV pool: kind of layers whose KV it holds."),
             other => (other, "Label."),
         };
         variables.push(Variable {
@@ -137,33 +172,30 @@ fn variables(subject: &Subject) -> Vec<Variable> {
 }
 
 fn annotations(subject: &Subject) -> Vec<Annotation> {
-    let scope = conditions(subject.scope);
-    let [name, series, title, text] = subject.starts;
-    let (of_alerts, firing) = (subject.of_alerts, alerts(subject, "firing"));
-    let told = of_alerts.split(", ").skip(1).map(|label| format!("{{{{{label}}}}}"));
-    vec![
-        Annotation {
-            name: "Firing alerts".to_owned(),
-            enabled: true,
-            color: Color::Red,
-            expr: format!("max by ({of_alerts}) ({firing})"),
-            title: "{{alertname}}".to_owned(),
-            text: told.collect::<Vec<_>>().join(" "),
-        },
-        Annotation {
-            name: name.to_owned(),
-            enabled: true,
-            color: Color::Blue,
-            expr: format!("changes({series}{{{scope}}}[1m]) > 0"),
-            title: title.to_owned(),
-            text: text.to_owned(),
-        },
-    ]
+    let (told_apart, firing) = (subject.told_apart, alerts(subject, "firing"));
+    let told = told_apart.split(", ").skip(1).map(|label| format!("{{{{{label}}}}}"));
+    let firing = Annotation {
+        name: "Firing alerts".to_owned(),
+        enabled: true,
+        color: Color::Red,
+        expr: format!("max by ({told_apart}) ({firing})"),
+        title: "{{alertname}}".to_owned(),
+        text: told.collect::<Vec<_>>().join(" "),
+    };
+    let of_series: Vec<&str> =
+        subject.scope.iter().copied().filter(|label| *label != Pool::INFO.name).collect();
+    std::iter::once(firing).chain((subject.marks)(&conditions(&of_series))).collect()
 }
 
 /// The alerts in a state; not the watchdog, which always fires.
 fn alerts(subject: &Subject, state: &str) -> String {
-    format!(r#"ALERTS{{alertstate="{state}",severity!="none",{}}}"#, subject.alerts)
+    let mut conditions = format!(r#"alertstate="{state}",severity!="none""#);
+    for label in subject.scope.iter().filter(|label| **label != Pool::INFO.name) {
+        // An alert about a whole model has no instance: it is about the chosen one, too.
+        let lacks = if subject.of_alerts.contains(label) { "" } else { "|" };
+        conditions.push_str(&format!(r#",{label}=~"${label}{lacks}""#));
+    }
+    format!("ALERTS{{{conditions}}}")
 }
 
 /// What clients see of a counter, by the second: the sum over the one role that they talk to.

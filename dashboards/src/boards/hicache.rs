@@ -6,7 +6,8 @@ mod sizing;
 mod store;
 
 use super::common::{self, INSTANCE as BY_INSTANCE};
-use crate::build::{line, section, stat, time_series};
+use crate::build::pools::{stat, time_series};
+use crate::build::{line, section};
 use crate::ir::{Color, Dashboard, Line, Section, Stack};
 use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};
@@ -23,7 +24,7 @@ const BY_NOW: &str = "the last five minutes, whatever range is shown";
 
 /// The board.
 pub(super) fn board() -> Dashboard {
-    common::board(
+    common::board_of_pools(
         common::HICACHE,
         "Host cache",
         "The host tier of the KV cache: what it holds, serves and copies, and the hit ratio that \

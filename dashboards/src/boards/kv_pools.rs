@@ -1,7 +1,8 @@
 //! KV pools: how full they are, what they are made of, and what running out of them costs.
 
 use super::common::{self, INSTANCE as BY_INSTANCE};
-use crate::build::{bar_gauge, line, section, stat, table, time_series};
+use crate::build::pools::{bar_gauge, stat, table, time_series};
+use crate::build::{line, section};
 use crate::ir::{Color, Dashboard, Line, Section, Stack};
 use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};
@@ -19,7 +20,7 @@ const POOL: &str = "{{tier}} {{pool}} {{instance}}";
 
 /// The board.
 pub(super) fn board() -> Dashboard {
-    common::board(
+    common::board_of_pools(
         common::KV_POOLS,
         "KV pools",
         "How full each KV pool is, what its pages look like, and what running out of them costs. \

@@ -44,6 +44,24 @@ fn a_slug_twice_is_refused() {
 }
 
 #[test]
+fn a_board_that_is_split_keeps_the_numbers_of_its_panels() {
+    let mut lock = PanelsLock::parse("[old]\na = 1\nb = 7\nc = 3\n").expect("a lock");
+    let from = ["old".to_owned()];
+    let renamed = ["b".to_owned()];
+    let split = [
+        Claim { slug: "c", renamed_from: &[] },
+        Claim { slug: "d", renamed_from: &renamed },
+        Claim { slug: "new", renamed_from: &[] },
+    ];
+    lock.inherit("half", &from, &split);
+    assert_eq!(lock.assign("half", &split).expect("unique"), [3, 7, 8]);
+    assert_eq!(lock.get("old", "b"), Some(7), "its numbers are never given again");
+    // From now on the board has numbers of its own.
+    lock.inherit("half", &from, &claims(&["a"]));
+    assert_eq!(lock.assign("half", &claims(&["a"])).expect("unique"), [9]);
+}
+
+#[test]
 fn bad_files_are_named_by_line() {
     let error = |text: &str| PanelsLock::parse(text).expect_err("bad").to_string();
     assert_eq!(error("[b]\nx = 0\n"), "panels.lock, line 2: b/x has id 0");

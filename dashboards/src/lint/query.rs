@@ -310,6 +310,16 @@ fn legend(expr: &Expr, legend: &str, panel: &Panel, place: &mut Place<'_>) {
                 place.found(Lint::L11, message);
             }
         }
+        crate::ir::Kind::BarChart(options) => {
+            let named: Vec<&String> =
+                std::iter::once(&options.along).chain(&options.split).collect();
+            for label in named.iter().filter(|label| !labels.contains(**label)) {
+                place.found(Lint::L11, format!("bars by {label}, which is no label of the result"));
+            }
+            for label in labels.iter().filter(|label| !named.contains(label)) {
+                place.found(Lint::L11, format!("several bars differ only in {label}"));
+            }
+        }
         crate::ir::Kind::Stat(_)
         | crate::ir::Kind::Gauge
         | crate::ir::Kind::BarGauge

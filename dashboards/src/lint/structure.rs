@@ -6,7 +6,7 @@ use crate::ids::is_slug;
 use crate::ir::Kind;
 use crate::layout::COLUMNS;
 use crate::links;
-use crate::model::classic::{DataSourceRef, GridPos, Link, Panel, Variable};
+use crate::model::classic::{DataSourceRef, GridPos, Panel, Variable};
 use crate::output::Board;
 use crate::provision::SCRAPE_INTERVAL_SECONDS;
 use crate::unit::grafana_id;
@@ -100,6 +100,9 @@ fn variables(board: &Board, sink: &mut Sink) {
         }
         for link in common.links {
             note(&slug, "a link", &link.url, sink);
+        }
+        for link in common.data_links {
+            note(&slug, "a link of a series", &link.url, sink);
         }
     }
     for annotation in &board.classic.annotations.list {
@@ -250,8 +253,8 @@ fn grid(board: &Board, sink: &mut Sink) {
 /// L13: links lead somewhere.
 fn links(board: &Board, boards: &[Board], sink: &mut Sink) {
     let uid = &board.classic.uid;
-    let mut check = |panel: &str, link: &Link| {
-        if let Some(target) = link.url.strip_prefix("/d/") {
+    let mut check = |panel: &str, url: &str| {
+        if let Some(target) = url.strip_prefix("/d/") {
             let target = target.split(['?', '/']).next().unwrap_or(target);
             if !boards.iter().any(|other| other.classic.uid == target) {
                 let message = format!("links to dashboard {target}, which does not exist");
@@ -259,19 +262,25 @@ fn links(board: &Board, boards: &[Board], sink: &mut Sink) {
             }
             return;
         }
-        let anchor = link.url.strip_prefix(links::RUNBOOK).and_then(|rest| rest.strip_prefix('#'));
+        if url.starts_with(links::ALERT_LIST) {
+            if !links::all_alerts().iter().any(|alert| url == links::alert_list(alert.name)) {
+                sink.push(Lint::L13, uid, panel, format!("links to {url}, which is no alert"));
+            }
+            return;
+        }
+        let anchor = url.strip_prefix(links::RUNBOOK).and_then(|rest| rest.strip_prefix('#'));
         if !anchor.is_some_and(links::is_anchor) {
-            let message = format!("links to {}, which is no runbook section", link.url);
+            let message = format!("links to {url}, which is no runbook section");
             sink.push(Lint::L13, uid, panel, message);
         }
     };
     for link in &board.classic.links {
-        check("", link);
+        check("", &link.url);
     }
     for (slug, panel) in panels(board) {
-        for link in panel.common().links {
-            check(&slug, link);
-        }
+        let common = panel.common();
+        common.links.iter().for_each(|link| check(&slug, &link.url));
+        common.data_links.iter().for_each(|link| check(&slug, &link.url));
     }
 }
 

@@ -5,12 +5,14 @@
 //! of a dashboard, `version`, `iteration`, `gnetId`, `pluginVersion`) are not modelled: they cannot
 //! be written by accident.
 
+mod barchart;
 mod field;
 mod heatmap;
 mod options;
 mod panel;
 mod variable;
 
+pub use barchart::*;
 pub use field::*;
 pub use heatmap::*;
 pub use options::*;

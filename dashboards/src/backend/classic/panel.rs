@@ -1,6 +1,6 @@
 //! Panels of the Classic back end: one function for each kind.
 
-use super::datasource;
+use super::{datasource, rows};
 use crate::ir::{self, Color, Kind, Stack, Stat};
 use crate::links;
 use crate::model::Number;
@@ -9,8 +9,14 @@ use crate::unit::{axis_min, grafana_id};
 use std::collections::BTreeMap;
 
 /// Turns a panel into its JSON struct.
-pub(super) fn render(uid: &str, panel: &ir::Panel, grid: GridPos, id: u32) -> Panel {
-    let place = Place { uid, panel, grid, id };
+pub(super) fn render(
+    uid: &str,
+    panel: &ir::Panel,
+    grid: GridPos,
+    id: u32,
+    title_of: &dyn Fn(&str) -> Option<String>,
+) -> Panel {
+    let place = Place { uid, panel, grid, id, title_of };
     match &panel.kind {
         Kind::Stat(options) => Panel::Stat(viz(place, NoCustom {}, stat(*options))),
         Kind::Gauge => Panel::Gauge(viz(place, NoCustom {}, gauge())),
@@ -23,15 +29,14 @@ pub(super) fn render(uid: &str, panel: &ir::Panel, grid: GridPos, id: u32) -> Pa
         Kind::Table(columns) => {
             let (align, cell_options) = (TableAlign::Auto, CellOptions::Auto);
             let custom = TableCustom { align, cell_options, inspect: false };
-            let options = TableOptions {
-                cell_height: CellHeight::Sm,
-                frame_index: 0,
-                show_header: true,
-                sort_by: Vec::new(),
-            };
-            let mut table = viz(place, custom, options);
-            table.transformations = vec![Transformation::Organize(organize(columns))];
+            let mut table = viz(place, custom, rows::table_options(panel.sorted.as_ref()));
+            table.transformations = rows::table(panel, columns);
             Panel::Table(table)
+        }
+        Kind::BarChart(options) => {
+            let mut chart = viz(place, rows::bar_chart_custom(), rows::bar_chart(options));
+            chart.transformations = rows::bars(panel, options);
+            Panel::BarChart(chart)
         }
         Kind::StateTimeline => {
             let custom = StateTimelineCustom { fill_opacity: 70, line_width: 0 };
@@ -51,11 +56,13 @@ struct Place<'a> {
     panel: &'a ir::Panel,
     grid: GridPos,
     id: u32,
+    /// Titles of dashboards by uid.
+    title_of: &'a dyn Fn(&str) -> Option<String>,
 }
 
 /// What all kinds share.
 fn viz<O, C>(place: Place<'_>, custom: C, options: O) -> Viz<O, C> {
-    let Place { uid, panel, grid, id } = place;
+    let Place { panel, grid, id, .. } = place;
     let has_queries = !panel.queries.is_empty();
     Viz {
         id,
@@ -63,7 +70,7 @@ fn viz<O, C>(place: Place<'_>, custom: C, options: O) -> Viz<O, C> {
         description: panel.description.clone(),
         grid_pos: grid,
         datasource: has_queries.then(datasource),
-        links: runbook_links(uid, panel),
+        links: panel_links(place),
         targets: panel.queries.iter().enumerate().map(|(n, q)| target(panel, n, q)).collect(),
         transformations: Vec::new(),
         field_config: field_config(panel, custom),
@@ -71,34 +78,49 @@ fn viz<O, C>(place: Place<'_>, custom: C, options: O) -> Viz<O, C> {
     }
 }
 
-/// One link for each runbook section that the panel's alerts point to.
-fn runbook_links(uid: &str, panel: &ir::Panel) -> Vec<Link> {
+/// From a panel to its alerts, to the runbook sections of those, and to the boards that say more.
+fn panel_links(place: Place<'_>) -> Vec<Link> {
+    let Place { uid, panel, title_of, .. } = place;
     let named = panel.alerts.iter().filter_map(|name| links::alert(name));
+    let mut found = Vec::new();
     let mut anchors: Vec<&str> = Vec::new();
     for alert in links::alerts_of(uid, &panel.slug).chain(named) {
+        let url = links::alert_list(alert.name);
+        found.push(link(format!("Alert: {}", alert.name), url, "bell", false));
         if !anchors.contains(&alert.runbook) {
             anchors.push(alert.runbook);
         }
     }
-    let link = |anchor: &&str| Link {
+    for anchor in anchors {
+        found.push(link(format!("Runbook: {anchor}"), links::runbook(anchor), "doc", false));
+    }
+    for board in &panel.details {
+        let title = title_of(board).unwrap_or_else(|| board.clone());
+        found.push(link(title, links::board_like_this(board), "dashboard", true));
+    }
+    found
+}
+
+/// A link of a panel; to another board in the same tab, to all else in a new one.
+fn link(title: String, url: String, icon: &str, board: bool) -> Link {
+    Link {
         kind: LinkType::Link,
-        title: format!("Runbook: {anchor}"),
-        url: links::runbook(anchor),
-        icon: "doc".to_owned(),
+        title,
+        url,
+        icon: icon.to_owned(),
         tooltip: String::new(),
         tags: Vec::new(),
         as_dropdown: false,
-        include_vars: false,
-        keep_time: false,
-        target_blank: true,
-    };
-    anchors.iter().map(link).collect()
+        include_vars: board,
+        keep_time: board,
+        target_blank: !board,
+    }
 }
 
 fn target(panel: &ir::Panel, index: usize, query: &ir::Query) -> Target {
     let (format, instant) = match &panel.kind {
         Kind::Heatmap => (TargetFormat::Heatmap, false),
-        Kind::Table(_) => (TargetFormat::Table, true),
+        Kind::Table(_) | Kind::BarChart(_) => (TargetFormat::Table, true),
         Kind::BarGauge | Kind::Gauge => (TargetFormat::TimeSeries, true),
         Kind::Stat(Stat { plain, .. }) => (TargetFormat::TimeSeries, *plain),
         Kind::TimeSeries(_) | Kind::StateTimeline | Kind::Text(_) => {
@@ -118,7 +140,7 @@ fn target(panel: &ir::Panel, index: usize, query: &ir::Query) -> Target {
 }
 
 /// A, B, ... Z, then A1, B1, ...
-fn ref_id(index: usize) -> String {
+pub(super) fn ref_id(index: usize) -> String {
     const LETTERS: &[u8; 26] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let letter = char::from(LETTERS[index % LETTERS.len()]);
     match index / LETTERS.len() {
@@ -128,19 +150,14 @@ fn ref_id(index: usize) -> String {
 }
 
 fn field_config<C>(panel: &ir::Panel, custom: C) -> FieldConfigSource<C> {
-    let steps =
-        std::iter::once(ThresholdStep { color: panel.base_color.name().to_owned(), value: None })
-            .chain(panel.thresholds.iter().map(|threshold| ThresholdStep {
-                color: threshold.color.name().to_owned(),
-                value: Some(threshold.value.into()),
-            }))
-            .collect();
+    let steps = steps(panel.base_color, &panel.thresholds);
     let text = matches!(panel.kind, Kind::Text(_));
     let defaults = FieldConfig {
         unit: panel.unit.map(|unit| grafana_id(unit).to_owned()),
         decimals: panel.decimals,
         min: panel.unit.and_then(axis_min).filter(|_| !panel.signed).map(Number::from),
         max: panel.max.map(Number::from),
+        links: panel.series_link.iter().map(series_link).collect(),
         no_value: panel.no_value.clone(),
         color: (!text).then(|| FieldColor { mode: color_mode(panel), fixed_color: None }),
         mappings: mappings(&panel.mappings),
@@ -150,10 +167,28 @@ fn field_config<C>(panel: &ir::Panel, custom: C) -> FieldConfigSource<C> {
     FieldConfigSource { defaults, overrides: overrides(panel) }
 }
 
+pub(super) fn steps(base: Color, thresholds: &[ir::Threshold]) -> Vec<ThresholdStep> {
+    std::iter::once(ThresholdStep { color: base.name().to_owned(), value: None })
+        .chain(thresholds.iter().map(|threshold| ThresholdStep {
+            color: threshold.color.name().to_owned(),
+            value: Some(threshold.value.into()),
+        }))
+        .collect()
+}
+
+fn series_link(link: &ir::SeriesLink) -> DataLink {
+    let ir::SeriesLink { board, label } = link;
+    DataLink {
+        title: format!("Compare ${{__field.labels.{label}}} with its peers"),
+        url: links::board_of_series(board, label),
+        target_blank: false,
+    }
+}
+
 /// Single values and states take the colour of the threshold; lines tell series apart.
 fn color_mode(panel: &ir::Panel) -> FieldColorMode {
     match panel.kind {
-        Kind::TimeSeries(_) | Kind::Heatmap => FieldColorMode::PaletteClassic,
+        Kind::TimeSeries(_) | Kind::Heatmap | Kind::BarChart(_) => FieldColorMode::PaletteClassic,
         Kind::Stat(_)
         | Kind::Gauge
         | Kind::BarGauge
@@ -163,7 +198,7 @@ fn color_mode(panel: &ir::Panel) -> FieldColorMode {
     }
 }
 
-fn mappings(mappings: &[ir::Mapping]) -> Vec<ValueMapping> {
+pub(super) fn mappings(mappings: &[ir::Mapping]) -> Vec<ValueMapping> {
     if mappings.is_empty() {
         return Vec::new();
     }
@@ -199,7 +234,7 @@ fn overrides(panel: &ir::Panel) -> Vec<Override> {
         matcher: Matcher::ByName(legend.clone()),
         properties: vec![fixed(*color)],
     });
-    dashed.chain(colored).collect()
+    dashed.chain(colored).chain(rows::overrides(panel)).collect()
 }
 
 fn reduce() -> ReduceOptions {
@@ -353,15 +388,5 @@ fn state_timeline() -> StateTimelineOptions {
         row_height: 0.9.into(),
         show_value: Visibility::Auto,
         tooltip: TooltipOptions { mode: TooltipMode::Single, sort: TooltipSort::None },
-    }
-}
-
-/// Columns in their order; time and value of an info metric say nothing.
-fn organize(columns: &[ir::Column]) -> OrganizeOptions {
-    let hidden = |name: &str| (name.to_owned(), true);
-    OrganizeOptions {
-        exclude_by_name: ["Time", "Value"].into_iter().map(hidden).collect(),
-        index_by_name: (columns.iter().zip(0..)).map(|(c, n)| (c.label.clone(), n)).collect(),
-        rename_by_name: columns.iter().map(|c| (c.label.clone(), c.title.clone())).collect(),
     }
 }

@@ -1,7 +1,8 @@
 //! Copies between the tiers: how fast, how many wait, what did not happen.
 
 use super::{BY_INSTANCE, NOW};
-use crate::build::{line, time_series};
+use crate::build::line;
+use crate::build::pools::time_series;
 use crate::ir::{Line, Section};
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{CopyDirection, CopyFailure, CopyWait, Instance, Pool};

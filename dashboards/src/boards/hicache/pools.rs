@@ -1,7 +1,8 @@
 //! The pools of the host tier: how full, how useful, what they give up.
 
 use super::NOW;
-use crate::build::{line, time_series};
+use crate::build::line;
+use crate::build::pools::time_series;
 use crate::ir::{Color, Line, Section, Stack};
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{EvictReason, Instance, PageEvent, Pool, SlotState, Tier};

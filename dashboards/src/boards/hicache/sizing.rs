@@ -1,7 +1,8 @@
 //! The hit-ratio curve: what each size of the host tier would serve, and what it would cost.
 
 use super::NOW;
-use crate::build::{bar_gauge, line, stat, time_series};
+use crate::build::line;
+use crate::build::pools::{bar_gauge, stat, time_series};
 use crate::ir::{Color, Line, Section};
 use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};

@@ -1,7 +1,8 @@
 //! The store behind the host tier: what it gives back, what it takes, how full it is.
 
 use super::NOW;
-use crate::build::{line, time_series};
+use crate::build::line;
+use crate::build::pools::time_series;
 use crate::ir::{Section, Stack};
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{Instance, StoreOperation, StorePages, StoreRead, StoreWrite};

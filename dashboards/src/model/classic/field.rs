@@ -31,6 +31,9 @@ pub struct FieldConfig<C> {
     /// Upper end of the axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Number>,
+    /// Links of a series.
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<DataLink>,
     /// Text in place of a missing value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_value: Option<String>,
@@ -45,6 +48,18 @@ pub struct FieldConfig<C> {
     pub thresholds: Option<Thresholds>,
     /// Options of the panel's kind.
     pub custom: C,
+}
+
+/// A link of a series, which may name its labels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DataLink {
+    /// Shown text.
+    pub title: String,
+    /// Target, relative to the root of Grafana.
+    pub url: String,
+    /// Whether to open a new tab.
+    pub target_blank: bool,
 }
 
 /// Exceptions for the fields that a matcher finds.
@@ -85,6 +100,12 @@ pub enum Property {
     /// Values shown as words.
     #[serde(rename = "mappings")]
     Mappings(Vec<ValueMapping>),
+    /// Thresholds.
+    #[serde(rename = "thresholds")]
+    Thresholds(Thresholds),
+    /// Kind of cell of a table.
+    #[serde(rename = "custom.cellOptions")]
+    Cell(CellOptions),
     /// Dashes of the line.
     #[serde(rename = "custom.lineStyle")]
     LineStyle(LineStyle),

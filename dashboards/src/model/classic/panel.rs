@@ -1,9 +1,10 @@
 //! Panels of a Classic dashboard: the part that all kinds share.
 
 use super::{
-    BarGaugeOptions, DataSourceRef, FieldConfigSource, GaugeOptions, HeatmapCustom, HeatmapOptions,
-    Link, NoCustom, StatOptions, StateTimelineCustom, StateTimelineOptions, TableCustom,
-    TableOptions, TextOptions, TimeSeriesCustom, TimeSeriesOptions,
+    BarChartCustom, BarChartOptions, BarGaugeOptions, DataLink, DataSourceRef, FieldConfigSource,
+    GaugeOptions, HeatmapCustom, HeatmapOptions, Link, NoCustom, StatOptions, StateTimelineCustom,
+    StateTimelineOptions, TableCustom, TableOptions, TextOptions, TimeSeriesCustom,
+    TimeSeriesOptions,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ pub enum Panel {
     Heatmap(Viz<HeatmapOptions, HeatmapCustom>),
     /// Rows and columns.
     Table(Viz<TableOptions, TableCustom>),
+    /// Bars for the values of a label.
+    BarChart(Viz<BarChartOptions, BarChartCustom>),
     /// States over time.
     #[serde(rename = "state-timeline")]
     StateTimeline(Viz<StateTimelineOptions, StateTimelineCustom>),
@@ -54,6 +57,8 @@ pub struct Common<'a> {
     pub datasource: Option<&'a DataSourceRef>,
     /// Links.
     pub links: &'a [Link],
+    /// Links of its series.
+    pub data_links: &'a [DataLink],
 }
 
 impl Panel {
@@ -71,6 +76,7 @@ impl Panel {
                 unit: None,
                 datasource: None,
                 links: &[],
+                data_links: &[],
             },
             Self::Stat(viz) => viz.common("stat"),
             Self::Gauge(viz) => viz.common("gauge"),
@@ -78,6 +84,7 @@ impl Panel {
             Self::TimeSeries(viz) => viz.common("timeseries"),
             Self::Heatmap(viz) => viz.common("heatmap"),
             Self::Table(viz) => viz.common("table"),
+            Self::BarChart(viz) => viz.common("barchart"),
             Self::StateTimeline(viz) => viz.common("state-timeline"),
             Self::Text(viz) => viz.common("text"),
         }
@@ -94,6 +101,7 @@ impl Panel {
             | Self::TimeSeries(_)
             | Self::Heatmap(_)
             | Self::Table(_)
+            | Self::BarChart(_)
             | Self::StateTimeline(_)
             | Self::Text(_) => &[],
         }
@@ -159,6 +167,7 @@ impl<O, C> Viz<O, C> {
             unit: self.field_config.defaults.unit.as_deref(),
             datasource: self.datasource.as_ref(),
             links: &self.links,
+            data_links: &self.field_config.defaults.links,
         }
     }
 }
@@ -227,6 +236,83 @@ pub enum TargetFormat {
 pub enum Transformation {
     /// Drops, orders and renames columns.
     Organize(OrganizeOptions),
+    /// Puts lines of several queries together whose labels are equal.
+    Merge(MergeOptions),
+    /// Makes texts of numbers, or numbers of texts.
+    ConvertFieldType(ConvertOptions),
+    /// Orders lines.
+    SortBy(SortByOptions),
+    /// Makes a column of each value of a column.
+    GroupingToMatrix(MatrixOptions),
+}
+
+/// The `merge` transformation has no options.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MergeOptions {}
+
+/// Options of the `convertFieldType` transformation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConvertOptions {
+    /// Columns and what becomes of them.
+    pub conversions: Vec<Conversion>,
+    /// Empty.
+    pub fields: BTreeMap<String, String>,
+}
+
+/// A column that becomes another kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Conversion {
+    /// Kind that it becomes.
+    pub destination_type: FieldType,
+    /// Column.
+    pub target_field: String,
+}
+
+/// Kind of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FieldType {
+    /// A number.
+    Number,
+    /// A text.
+    String,
+}
+
+/// Options of the `sortBy` transformation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SortByOptions {
+    /// Empty.
+    pub fields: BTreeMap<String, String>,
+    /// Columns to order by.
+    pub sort: Vec<SortField>,
+}
+
+/// A column that lines are ordered by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SortField {
+    /// Largest first.
+    pub desc: bool,
+    /// Column.
+    pub field: String,
+}
+
+/// Options of the `groupingToMatrix` transformation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MatrixOptions {
+    /// Column whose values become columns.
+    pub column_field: String,
+    /// What stands where there is no value: `null`.
+    pub empty_value: String,
+    /// Column whose values become lines.
+    pub row_field: String,
+    /// Column of the values.
+    pub value_field: String,
 }
 
 /// Options of the `organize` transformation.

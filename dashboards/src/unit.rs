@@ -21,6 +21,11 @@ pub const fn grafana_id(unit: Unit) -> &'static str {
         Unit::TokensPerSecond => "count:tok/s",
         Unit::SlotsPerSecond => "count:slots/s",
         Unit::BytesPerSecond => "binBps",
+        Unit::Milliseconds => "ms",
+        Unit::Microseconds => "µs",
+        Unit::Mebibytes => "mbytes",
+        Unit::Gibibytes => "gbytes",
+        Unit::GibibytesPerSecond => "GiBs",
     }
 }
 
@@ -45,6 +50,11 @@ pub const fn axis_min(unit: Unit) -> Option<f64> {
         | Unit::RequestsPerSecond
         | Unit::TokensPerSecond
         | Unit::SlotsPerSecond
-        | Unit::BytesPerSecond => Some(0.0),
+        | Unit::BytesPerSecond
+        | Unit::Milliseconds
+        | Unit::Microseconds
+        | Unit::Mebibytes
+        | Unit::Gibibytes
+        | Unit::GibibytesPerSecond => Some(0.0),
     }
 }

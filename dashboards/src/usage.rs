@@ -3,21 +3,24 @@
 //! Exact for the expressions that the catalog builds. The lints use a real parser.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
-/// Names in an expression that are ours: metrics by their declared name (without `_bucket`, `_sum`
+/// Every declared name, ours and those of other engines.
+static NAMES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    metric_catalog::all().chain(metric_catalog::engines::all()).map(|info| info.name).collect()
+});
+
+/// Names in an expression that are declared, ours or another engine's (without `_bucket`, `_sum`
 /// and `_count` of a histogram), recorded series, and the series that Prometheus itself writes.
 #[must_use]
 pub fn series_in(expr: &str) -> BTreeSet<String> {
-    let names: Vec<&str> = metric_catalog::all().map(|info| info.name).collect();
     let mut found = BTreeSet::new();
     for word in words(expr) {
-        if word.contains(':') || matches!(word, "up" | "ALERTS") || names.contains(&word) {
-            found.insert(word.to_owned());
-            continue;
-        }
         let stem = ["_bucket", "_sum", "_count"].iter().find_map(|end| word.strip_suffix(end));
-        if let Some(stem) = stem.filter(|stem| names.contains(stem)) {
+        if let Some(stem) = stem.filter(|stem| NAMES.contains(stem)) {
             found.insert(stem.to_owned());
+        } else if word.contains(':') || matches!(word, "up" | "ALERTS") || NAMES.contains(word) {
+            found.insert(word.to_owned());
         }
     }
     found

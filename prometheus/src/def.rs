@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
+use crate::engines::Page;
 use crate::labels::Role;
 use crate::roles::Per;
 
@@ -23,6 +24,9 @@ pub enum Source {
     Process,
     /// The exporter of a host, whose series have neither role nor model.
     Node,
+    /// A part of a page of another engine: none of our processes exposes it, and it is not among
+    /// the metrics of the catalog (`all`).
+    Engine(Page),
 }
 
 impl Source {
@@ -31,6 +35,7 @@ impl Source {
         match self {
             Self::Server | Self::Node => "sightline_",
             Self::Process => "process_",
+            Self::Engine(page) => page.prefix(),
         }
     }
 }
@@ -118,6 +123,7 @@ impl Info {
             Source::Node => crate::promql::TARGET,
             Source::Server | Source::Process if modelless => &all[..all.len() - 1],
             Source::Server | Source::Process => all,
+            Source::Engine(page) => page.common(),
         }
     }
 
@@ -189,6 +195,9 @@ pub trait LabelSet: Clone + 'static {
     fn occurs(&self, role: Role) -> bool;
 }
 
+/// A label set of one of our own metrics, whose series have our common labels.
+pub trait Ours: LabelSet {}
+
 /// Says that a label set has label `L`; `At` is the place and is always inferred.
 #[diagnostic::on_unimplemented(
     message = "the metric has no label `{L}`",
@@ -199,6 +208,8 @@ pub trait Has<L, At> {}
 /// Place of a label in its set; only the compiler names it.
 #[derive(Debug)]
 pub struct At<const N: usize>;
+
+impl Ours for () {}
 
 impl LabelSet for () {
     const LABELS: &'static [LabelInfo] = &[];
@@ -218,6 +229,8 @@ impl LabelSet for () {
 
 macro_rules! label_set {
     ($($label:ident $place:tt),+) => {
+        impl<$($label: Label),+> Ours for ($($label,)+) {}
+
         impl<$($label: Label),+> LabelSet for ($($label,)+) {
             const LABELS: &'static [LabelInfo] = &[$($label::INFO),+];
 

@@ -106,6 +106,8 @@ macro_rules! open {
     (@leaves leaves) => { true };
 }
 
+pub(crate) use {closed, open as open_labels};
+
 mod http;
 mod node;
 mod open;

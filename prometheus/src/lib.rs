@@ -32,6 +32,7 @@ pub mod alerts;
 pub mod buckets;
 pub mod dcgm;
 pub mod def;
+pub mod engines;
 #[cfg(feature = "install")]
 pub mod install;
 pub mod labels;
@@ -44,6 +45,7 @@ pub mod roles;
 pub mod router;
 pub mod server;
 pub mod slo;
+pub mod target;
 
 /// Every metric of the catalog.
 pub fn all() -> impl Iterator<Item = &'static def::Info> {

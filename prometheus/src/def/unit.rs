@@ -61,6 +61,16 @@ pub enum Unit {
     SlotsPerSecond,
     /// Bytes a second.
     BytesPerSecond,
+    /// Thousandths of a second; other engines only, see `Unit::base`.
+    Milliseconds,
+    /// Millionths of a second; other engines only.
+    Microseconds,
+    /// 1024 times 1024 bytes; other engines only.
+    Mebibytes,
+    /// 1024 times as many bytes; other engines only.
+    Gibibytes,
+    /// The same by the second; other engines only.
+    GibibytesPerSecond,
 }
 
 impl Unit {
@@ -73,6 +83,12 @@ impl Unit {
             Self::Bytes => Self::BytesPerSecond,
             Self::Seconds => Self::Ratio,
             Self::Joules => Self::Watts,
+            // Of a thing that is not in base units nothing is said: it is converted first.
+            Self::Milliseconds
+            | Self::Microseconds
+            | Self::Mebibytes
+            | Self::Gibibytes
+            | Self::GibibytesPerSecond => Self::CountPerSecond,
             Self::Count
             | Self::Timestamp
             | Self::Celsius
@@ -85,6 +101,36 @@ impl Unit {
             | Self::TokensPerSecond
             | Self::SlotsPerSecond
             | Self::BytesPerSecond => Self::CountPerSecond,
+        }
+    }
+
+    /// The base unit of the same quantity, and how many of it make one of this.
+    pub const fn base(self) -> (Self, f64) {
+        const MEBI: f64 = 1_048_576.0;
+        match self {
+            Self::Milliseconds => (Self::Seconds, 0.001),
+            Self::Microseconds => (Self::Seconds, 0.000_001),
+            Self::Mebibytes => (Self::Bytes, MEBI),
+            Self::Gibibytes => (Self::Bytes, MEBI * 1024.0),
+            Self::GibibytesPerSecond => (Self::BytesPerSecond, MEBI * 1024.0),
+            Self::Count
+            | Self::Requests
+            | Self::Tokens
+            | Self::Slots
+            | Self::Bytes
+            | Self::Seconds
+            | Self::Timestamp
+            | Self::Celsius
+            | Self::Joules
+            | Self::Watts
+            | Self::Hertz
+            | Self::Ratio
+            | Self::Flag
+            | Self::CountPerSecond
+            | Self::RequestsPerSecond
+            | Self::TokensPerSecond
+            | Self::SlotsPerSecond
+            | Self::BytesPerSecond => (self, 1.0),
         }
     }
 

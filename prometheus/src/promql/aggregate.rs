@@ -3,7 +3,7 @@
 use super::ast::Node;
 use super::expr::{Expr, Vector};
 use super::select::{COMMON, Instant, Selection, TARGET, Window};
-use crate::def::{Cumulative, Has, Histogram, Key, Label, LabelSet, Metric, Unit};
+use crate::def::{Cumulative, Has, Histogram, Key, Label, LabelSet, Metric, Source, Unit};
 
 /// Labels of one process.
 pub const INSTANCE: &[&str] = &COMMON;
@@ -308,7 +308,12 @@ where
     let info = selector.info();
     let known = edge.is_infinite() || info.buckets.contains(&edge);
     assert!(known, "{} has no bucket edge {edge}", info.name);
-    let le = if edge.is_infinite() { "+Inf".to_owned() } else { edge.to_string() };
+    let le = match info.source {
+        _ if edge.is_infinite() => "+Inf".to_owned(),
+        // Programs in Python write whole edges with a fraction.
+        Source::Engine(_) => format!("{edge:?}"),
+        Source::Server | Source::Process | Source::Node => edge.to_string(),
+    };
     let node = selector.with_le(le).node("_bucket", Some(window));
     let own = info.labels.iter().map(|label| label.name);
     let labels = info.common_labels().iter().copied().chain(own).collect();

@@ -122,6 +122,13 @@ impl Expr {
         self
     }
 
+    /// The same quantity in its base unit: seconds for milliseconds, bytes for mebibytes.
+    pub fn in_base_unit(self) -> Self {
+        let (unit, factor) = self.unit.base();
+        let same = unit == self.unit;
+        if same { self } else { self.times(factor).in_unit(unit) }
+    }
+
     /// One line, with the conditions of a board in each selector.
     pub fn render(&self, scope: &Scope) -> String {
         self.node.flat(scope)

@@ -10,8 +10,10 @@ use promql_parser::parser::{self, Expr, LabelModifier, VectorSelector};
 
 use super::recorded::{self, Recorded};
 use super::{COMMON, LATER, LATER_LABELS};
-use crate::def::{Info, Kind, Values};
+use crate::def::{Info, Kind, Source, Values};
+use crate::engines::labels::EngineType;
 use crate::labels::Role;
+use crate::target::Target;
 
 /// What is wrong with an expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -65,9 +67,14 @@ const OF_PROMETHEUS: &[&str] =
 /// Alerts as series; rules give them any label.
 const ALERTS: &[&str] = &["ALERTS", "ALERTS_FOR_STATE"];
 
-/// Everything that is wrong with an expression; variables of Grafana may stand for windows and in
-/// quotes.
+/// Everything that is wrong with an expression over our own metrics; variables of Grafana may stand
+/// for windows and in quotes.
 pub fn check(text: &str) -> Vec<Problem> {
+    check_for(Target::Sightline, text)
+}
+
+/// Everything that is wrong with an expression over the metrics of a target.
+pub fn check_for(target: Target, text: &str) -> Vec<Problem> {
     let text = text
         .replace("$__rate_interval", "5m")
         .replace("$__interval", "1m")
@@ -75,9 +82,9 @@ pub fn check(text: &str) -> Vec<Problem> {
     match parser::parse(&text) {
         Err(reason) => vec![Problem::Syntax(reason)],
         Ok(expr) => {
-            let mut problems = Vec::new();
-            walk(&expr, "", &mut problems);
-            problems
+            let mut check = Check { target, problems: Vec::new() };
+            check.walk(&expr, "");
+            check.problems
         }
     }
 }
@@ -97,7 +104,8 @@ pub fn metrics(text: &str) -> Vec<String> {
 fn collect(expr: &Expr, names: &mut Vec<String>) {
     let mut add = |selector: &VectorSelector| {
         let name = selector.name.clone().unwrap_or_default();
-        names.push(match Series::find(&name) {
+        let mut found = Target::ALL.iter().filter_map(|target| Series::find(*target, &name));
+        names.push(match found.next() {
             Some(Series::Metric(info, _)) => info.name.to_owned(),
             Some(Series::Recorded(_) | Series::Target | Series::Alerts) | None => name,
         });
@@ -138,38 +146,129 @@ fn children(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// `function` is the call that the expression is an argument of, if any.
-fn walk(expr: &Expr, function: &str, problems: &mut Vec<Problem>) {
-    match expr {
-        Expr::VectorSelector(selector) => check_selector(selector, function, problems),
-        Expr::MatrixSelector(selector) => check_selector(&selector.vs, function, problems),
-        Expr::Paren(paren) => walk(&paren.expr, function, problems),
-        Expr::Call(call) => {
-            for argument in &call.args.args {
-                walk(argument, call.func.name, problems);
+/// A check on its way through an expression.
+struct Check {
+    target: Target,
+    problems: Vec<Problem>,
+}
+
+impl Check {
+    /// `function` is the call that the expression is an argument of, if any.
+    fn walk(&mut self, expr: &Expr, function: &str) {
+        match expr {
+            Expr::VectorSelector(selector) => self.selector(selector, function),
+            Expr::MatrixSelector(selector) => self.selector(&selector.vs, function),
+            Expr::Paren(paren) => self.walk(&paren.expr, function),
+            Expr::Call(call) => {
+                for argument in &call.args.args {
+                    self.walk(argument, call.func.name);
+                }
+            }
+            Expr::Aggregate(aggregate) => {
+                if let Some(modifier) = &aggregate.modifier {
+                    self.grouping(modifier);
+                }
+                children(expr).into_iter().for_each(|child| self.walk(child, ""));
+            }
+            Expr::Binary(binary) => {
+                if let Some(matching) = binary.modifier.as_ref().and_then(|m| m.matching.as_ref()) {
+                    self.grouping(matching);
+                }
+                children(expr).into_iter().for_each(|child| self.walk(child, ""));
+            }
+            Expr::Unary(_)
+            | Expr::Subquery(_)
+            | Expr::NumberLiteral(_)
+            | Expr::StringLiteral(_)
+            | Expr::Extension(_) => {
+                children(expr).into_iter().for_each(|child| self.walk(child, ""));
             }
         }
-        Expr::Aggregate(aggregate) => {
-            if let Some(modifier) = &aggregate.modifier {
-                check_grouping(modifier, problems);
-            }
-            children(expr).into_iter().for_each(|child| walk(child, "", problems));
+    }
+
+    fn selector(&mut self, selector: &VectorSelector, function: &str) {
+        let Some(name) = &selector.name else {
+            self.problems.push(Problem::Nameless);
+            return;
+        };
+        let Some(series) = Series::find(self.target, name) else {
+            self.problems.push(Problem::Series(name.clone()));
+            return;
+        };
+        let of_counters = OF_COUNTERS.contains(&function);
+        if of_counters && !series.grows() {
+            let (function, series) = (function.to_owned(), name.clone());
+            self.problems.push(Problem::Function { function, series });
+        } else if series.grows() && !of_counters && !OF_ANY.contains(&function) {
+            self.problems.push(Problem::RawCounter(name.clone()));
         }
-        Expr::Binary(binary) => {
-            if let Some(matching) = binary.modifier.as_ref().and_then(|m| m.matching.as_ref()) {
-                check_grouping(matching, problems);
-            }
-            children(expr).into_iter().for_each(|child| walk(child, "", problems));
+        let alternatives = selector.matchers.or_matchers.iter().flatten();
+        for matcher in selector.matchers.matchers.iter().chain(alternatives) {
+            self.matcher(name, series, matcher);
         }
-        Expr::Unary(_)
-        | Expr::Subquery(_)
-        | Expr::NumberLiteral(_)
-        | Expr::StringLiteral(_)
-        | Expr::Extension(_) => {
-            children(expr).into_iter().for_each(|child| walk(child, "", problems));
+    }
+
+    fn matcher(&mut self, name: &str, series: Series, matcher: &Matcher) {
+        let label = matcher.name.as_str();
+        if !series.has_label(label) {
+            self.problems.push(Problem::Label { series: name.to_owned(), label: label.to_owned() });
+            return;
+        }
+        // A variable of a board stands for values that are there.
+        let Some(values) = series.values(label).filter(|_| !matcher.value.contains('$')) else {
+            return;
+        };
+        let mut unknown = |value: &str| {
+            let (series, label) = (name.to_owned(), label.to_owned());
+            self.problems.push(Problem::Value { series, label, value: value.to_owned() });
+        };
+        match &matcher.op {
+            MatchOp::Equal | MatchOp::NotEqual => {
+                if !values.contains(&matcher.value.as_str()) {
+                    unknown(&matcher.value);
+                }
+            }
+            MatchOp::Re(pattern) | MatchOp::NotRe(pattern) => {
+                if !values.iter().any(|value| pattern.is_match(value)) {
+                    unknown(&matcher.value);
+                    return;
+                }
+                let plain =
+                    |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+                for word in matcher.value.split('|').filter(|word| !word.is_empty() && plain(word))
+                {
+                    if !values.contains(&word) {
+                        unknown(word);
+                    }
+                }
+            }
+        }
+    }
+
+    fn grouping(&mut self, modifier: &LabelModifier) {
+        for label in &modifier.labels().labels {
+            let label = label.as_str();
+            let known = MADE.contains(&label)
+                || COMMON[..4].contains(&label)
+                || match self.target {
+                    Target::Sightline => {
+                        COMMON.contains(&label)
+                            || LATER_LABELS.contains(&label)
+                            || crate::all().any(|info| info.label(label).is_some())
+                    }
+                    Target::Engine(engine) => engine.families().any(|info| {
+                        info.common_labels().contains(&label) || info.label(label).is_some()
+                    }),
+                };
+            if !known {
+                self.problems.push(Problem::Grouping(label.to_owned()));
+            }
         }
     }
 }
+
+/// Labels that expressions may be grouped by although no declared series has them.
+const MADE: &[&str] = &["le", "limit", "kind"];
 
 #[derive(Debug, Clone, Copy)]
 enum Series {
@@ -181,30 +280,34 @@ enum Series {
 }
 
 impl Series {
-    fn find(name: &str) -> Option<Self> {
+    fn find(target: Target, name: &str) -> Option<Self> {
         if OF_PROMETHEUS.contains(&name) {
             return Some(Self::Target);
         }
         if ALERTS.contains(&name) {
             return Some(Self::Alerts);
         }
-        if let Some(recorded) = recorded::ALL.iter().find(|recorded| recorded.name == name) {
+        if let Some(recorded) = recorded::of(target).iter().find(|recorded| recorded.name == name) {
             return Some(Self::Recorded(recorded));
         }
-        crate::all().find_map(|info| match info.kind {
+        let matching = |info: &'static Info| match info.kind {
             Kind::Counter | Kind::Gauge => (info.name == name).then_some(Self::Metric(info, "")),
             Kind::Histogram => ["_bucket", "_sum", "_count"]
                 .into_iter()
                 .find(|suffix| name.strip_suffix(suffix) == Some(info.name))
                 .map(|suffix| Self::Metric(info, suffix)),
-        })
+        };
+        match target {
+            Target::Sightline => crate::all().find_map(matching),
+            Target::Engine(engine) => engine.families().find_map(matching),
+        }
     }
 
     fn has_label(self, label: &str) -> bool {
         match self {
             Self::Metric(info, suffix) => {
                 info.common_labels().contains(&label)
-                    || LATER_LABELS.contains(&label)
+                    || (!matches!(info.source, Source::Engine(_)) && LATER_LABELS.contains(&label))
                     || info.label(label).is_some()
                     || (label == "le" && suffix == "_bucket")
             }
@@ -218,6 +321,8 @@ impl Series {
     fn values(self, label: &str) -> Option<Vec<&'static str>> {
         let declared = if label == "engine_role" {
             Role::ALL.iter().map(|role| role.as_str()).collect()
+        } else if label == "engine_type" {
+            EngineType::ALL.iter().map(|kind| kind.as_str()).collect()
         } else {
             match self {
                 Self::Metric(info, _) => match info.label(label)?.values {
@@ -244,76 +349,3 @@ impl Series {
 const OF_COUNTERS: &[&str] = &["rate", "irate", "increase", "resets"];
 /// Functions that make sense on a counter as well.
 const OF_ANY: &[&str] = &["last_over_time", "absent", "absent_over_time", "present_over_time"];
-
-fn check_selector(selector: &VectorSelector, function: &str, problems: &mut Vec<Problem>) {
-    let Some(name) = &selector.name else {
-        problems.push(Problem::Nameless);
-        return;
-    };
-    let Some(series) = Series::find(name) else {
-        problems.push(Problem::Series(name.clone()));
-        return;
-    };
-    let of_counters = OF_COUNTERS.contains(&function);
-    if of_counters && !series.grows() {
-        let (function, series) = (function.to_owned(), name.clone());
-        problems.push(Problem::Function { function, series });
-    } else if series.grows() && !of_counters && !OF_ANY.contains(&function) {
-        problems.push(Problem::RawCounter(name.clone()));
-    }
-    let alternatives = selector.matchers.or_matchers.iter().flatten();
-    for matcher in selector.matchers.matchers.iter().chain(alternatives) {
-        check_matcher(name, series, matcher, problems);
-    }
-}
-
-fn check_matcher(name: &str, series: Series, matcher: &Matcher, problems: &mut Vec<Problem>) {
-    let label = matcher.name.as_str();
-    if !series.has_label(label) {
-        problems.push(Problem::Label { series: name.to_owned(), label: label.to_owned() });
-        return;
-    }
-    // A variable of a board stands for values that are there.
-    let Some(values) = series.values(label).filter(|_| !matcher.value.contains('$')) else {
-        return;
-    };
-    let mut unknown = |value: &str| {
-        let (series, label) = (name.to_owned(), label.to_owned());
-        problems.push(Problem::Value { series, label, value: value.to_owned() });
-    };
-    match &matcher.op {
-        MatchOp::Equal | MatchOp::NotEqual => {
-            if !values.contains(&matcher.value.as_str()) {
-                unknown(&matcher.value);
-            }
-        }
-        MatchOp::Re(pattern) | MatchOp::NotRe(pattern) => {
-            if !values.iter().any(|value| pattern.is_match(value)) {
-                unknown(&matcher.value);
-                return;
-            }
-            let plain = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-            for word in matcher.value.split('|').filter(|word| !word.is_empty() && plain(word)) {
-                if !values.contains(&word) {
-                    unknown(word);
-                }
-            }
-        }
-    }
-}
-
-/// Labels that expressions may be grouped by although no declared series has them.
-const MADE: &[&str] = &["le", "limit", "kind"];
-
-fn check_grouping(modifier: &LabelModifier, problems: &mut Vec<Problem>) {
-    for label in &modifier.labels().labels {
-        let label = label.as_str();
-        let known = COMMON.contains(&label)
-            || MADE.contains(&label)
-            || LATER_LABELS.contains(&label)
-            || crate::all().any(|info| info.label(label).is_some());
-        if !known {
-            problems.push(Problem::Grouping(label.to_owned()));
-        }
-    }
-}

@@ -7,6 +7,8 @@ use super::ast::Node;
 use super::expr::Expr;
 use super::select::{Matcher, Window};
 use crate::def::{Label, Unit};
+use crate::engines::Engine;
+use crate::target::Target;
 
 /// A series that a recording rule makes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -171,6 +173,14 @@ recorded! {
     TURNED_AWAY_M5 = "model:sightline_requests_refused:ratio_rate5m", MODEL, Ratio;
     /// The same over half an hour.
     TURNED_AWAY_M30 = "model:sightline_requests_refused:ratio_rate30m", MODEL, Ratio;
+}
+
+/// The series that the rules of a target make.
+pub const fn of(target: Target) -> &'static [Recorded] {
+    match target {
+        Target::Sightline => ALL,
+        Target::Engine(Engine::Sglang | Engine::Vllm) => &[],
+    }
 }
 
 /// Keeps the series of the one role that sees what the client of a model sees: each role counts the

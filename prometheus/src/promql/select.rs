@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 
 use super::ast::Node;
 use super::expr::{Expr, Vector};
-use crate::def::{Counter, Gauge, Has, Histogram, Info, Key, Label, LabelSet, Metric, TimeCounter};
+use crate::def::{
+    Counter, Gauge, Has, Histogram, Info, Key, Label, LabelSet, Metric, Ours, TimeCounter,
+};
 use crate::labels::{Cluster, Instance, Job, ModelName, Node as NodeName, Role};
 
 /// Labels that every series has beside its own: target labels and constant labels.
@@ -18,12 +20,12 @@ pub const TARGET: &[&str] = COMMON.split_at(4).0;
 #[derive(Debug)]
 pub struct Common;
 
-impl<L: LabelSet> Has<Cluster, Common> for L {}
-impl<L: LabelSet> Has<NodeName, Common> for L {}
-impl<L: LabelSet> Has<Job, Common> for L {}
-impl<L: LabelSet> Has<Instance, Common> for L {}
-impl<L: LabelSet> Has<Role, Common> for L {}
-impl<L: LabelSet> Has<ModelName, Common> for L {}
+impl<L: Ours> Has<Cluster, Common> for L {}
+impl<L: Ours> Has<NodeName, Common> for L {}
+impl<L: Ours> Has<Job, Common> for L {}
+impl<L: Ours> Has<Instance, Common> for L {}
+impl<L: Ours> Has<Role, Common> for L {}
+impl<L: Ours> Has<ModelName, Common> for L {}
 
 /// Length of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use crate::lint::Lint;
 use metric_catalog::def::Kind;
 use metric_catalog::promql::{COMMON, recorded};
+use metric_catalog::target::Target;
 use promql_parser::parser::VectorMatchCardinality;
 use promql_parser::parser::{AggregateExpr, BinaryExpr, Call, Expr, LabelModifier};
 use std::collections::BTreeSet;
@@ -38,10 +39,11 @@ pub(super) fn labels_of(name: &str) -> Option<BTreeSet<String>> {
     if name == "up" {
         return Some(set(&mut COMMON[..4].iter().copied()));
     }
-    if let Some(series) = recorded::ALL.iter().find(|series| series.name == name) {
+    let mut recorded = Target::ALL.iter().flat_map(|target| recorded::of(*target));
+    if let Some(series) = recorded.find(|series| series.name == name) {
         return Some(set(&mut series.labels.iter().copied()));
     }
-    metric_catalog::all().find_map(|info| {
+    metric_catalog::all().chain(metric_catalog::engines::all()).find_map(|info| {
         let le = match info.kind {
             Kind::Counter | Kind::Gauge => (name == info.name).then_some(None)?,
             Kind::Histogram => match name.strip_prefix(info.name)? {

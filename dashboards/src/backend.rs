@@ -1,8 +1,12 @@
 //! Back ends: each turns the neutral `ir` into one format.
 //!
-//! Only Classic exists. A further format is a module beside it that takes the same [`Placement`].
+//! Classic decides what every panel looks like; `shared` is Classic with an input for the data
+//! source, and `v2` puts the same options and field settings into another frame. Places and ids
+//! come from [`Placement`], so that all formats agree on them.
 
 pub mod classic;
+pub mod shared;
+pub mod v2;
 
 use crate::ids::{Claim, LockError, PanelsLock};
 use crate::ir::Dashboard;
@@ -10,6 +14,32 @@ use crate::layout::{LayoutError, Placed, Shape, place};
 
 /// Prefix of the slugs that the headings of sections have in the lock.
 pub const ROW_PREFIX: &str = "row-";
+
+/// A format of a dashboard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Flavor {
+    /// Classic JSON: for file provisioning, and what the checkout holds.
+    Classic,
+    /// Classic JSON that asks for its data source: for import by hand.
+    Shared,
+    /// A resource of the dashboard API: for that API and Git Sync. File provisioning refuses it.
+    V2,
+}
+
+impl Flavor {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Classic, Self::Shared, Self::V2];
+
+    /// Its name, also of its folder.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Shared => "shared",
+            Self::V2 => "v2",
+        }
+    }
+}
 
 /// Where everything goes and which number it has; what no back end may decide itself.
 #[derive(Debug, Clone)]

@@ -39,6 +39,13 @@ pub fn dashboards(
     walk.lines
 }
 
+/// The uid of a dashboard in any format.
+#[must_use]
+pub fn uid(board: &Value) -> Option<&str> {
+    let name = || board.get("metadata").and_then(|metadata| metadata.get("name"));
+    board.get("uid").or_else(name).and_then(Value::as_str)
+}
+
 /// Panels by id, those inside folded rows too; positions in the list do not count.
 fn panels(board: &Value) -> BTreeMap<u64, Map<String, Value>> {
     let mut found = BTreeMap::new();

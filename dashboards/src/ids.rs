@@ -79,6 +79,19 @@ const HEADER: &str = "\
 ";
 
 impl PanelsLock {
+    /// The numbers that this program was built with: the same as in the checkout it comes from.
+    #[must_use]
+    pub fn built_in() -> Self {
+        Self::parse(include_str!("../panels.lock")).expect("checked by a test of this crate")
+    }
+
+    /// The slug that has a number, if one has.
+    #[must_use]
+    pub fn slug_of(&self, uid: &str, id: u32) -> Option<&str> {
+        let found = self.boards.get(uid)?.iter().find(|(_, other)| **other == id);
+        found.map(|(slug, _)| slug.as_str())
+    }
+
     /// Reads the form that [`Self::to_toml`] writes, a small part of TOML.
     pub fn parse(text: &str) -> Result<Self, LockError> {
         let mut lock = Self::default();

@@ -2,18 +2,21 @@
 //! catalog.
 //!
 //! Boards are written as Rust (`boards`) with expressions that the catalog checks, become a neutral
-//! form (`ir`), get places (`layout`) and lasting ids (`ids`), and are written by a back end
-//! (`backend::classic`). `lint` checks the result, `tree` compares it with the files of a checkout.
-//! With the feature `live` it talks to a Prometheus that runs (`client`). It measures nothing and
-//! serves nothing.
+//! form (`ir`), get places (`layout`) and lasting ids (`ids`), and are written by a back end for
+//! each format (`backend`). `lint` checks the result, `coverage` says what no board reads, `tree`
+//! compares with the files of a checkout and `bundle` puts together what goes elsewhere. With the
+//! feature `live` it talks to a Prometheus that runs (`client`). It measures nothing and serves
+//! nothing.
 #![forbid(unsafe_code)]
 
 pub mod backend;
 pub mod boards;
 pub mod build;
+pub mod bundle;
 pub mod cli;
 #[cfg(feature = "live")]
 pub mod client;
+pub mod coverage;
 pub mod diff;
 pub mod ids;
 pub mod ir;
@@ -25,6 +28,7 @@ pub mod model;
 pub mod output;
 pub mod provision;
 pub mod rules;
+pub mod targets;
 pub mod tree;
 pub mod unit;
 pub mod usage;

@@ -6,10 +6,13 @@
 
 #[cfg(feature = "lint")]
 mod query;
+mod sarif;
 mod structure;
 
 use crate::output::Board;
 use crate::write::canonical_json;
+use metric_catalog::target::Target;
+pub use sarif::sarif;
 use serde::Serialize;
 use std::fmt;
 
@@ -41,6 +44,8 @@ pub enum Lint {
     L10,
     /// A legend that names a label which the result does not have.
     L11,
+    /// More series than a panel can tell apart, without `topk`.
+    L12,
     /// A link to a dashboard, a panel or a runbook section that does not exist.
     L13,
     /// A threshold that is not the alert's.
@@ -55,35 +60,97 @@ pub enum Lint {
     L18,
     /// A division that can give NaN where one value is shown.
     L19,
-    /// An alert without a panel.
+    /// An alert without a panel, or a metric of ruin without an alert.
     L20,
 }
 
 impl Lint {
+    /// All of them, by code.
+    pub const ALL: &[Self] = &[
+        Self::L00,
+        Self::L01,
+        Self::L02,
+        Self::L03,
+        Self::L04,
+        Self::L05,
+        Self::L06,
+        Self::L07,
+        Self::L08,
+        Self::L09,
+        Self::L10,
+        Self::L11,
+        Self::L12,
+        Self::L13,
+        Self::L14,
+        Self::L15,
+        Self::L16,
+        Self::L17,
+        Self::L18,
+        Self::L19,
+        Self::L20,
+    ];
+
+    /// Its code, and what it is about in a few words.
+    const fn told(self) -> (&'static str, &'static str) {
+        match self {
+            Self::L00 => ("L00", "waiver without a use or a reason"),
+            Self::L01 => ("L01", "unknown series"),
+            Self::L02 => ("L02", "unknown label or value"),
+            Self::L03 => ("L03", "function that does not fit the kind"),
+            Self::L04 => ("L04", "unit that is not the query's"),
+            Self::L05 => ("L05", "fixed range"),
+            Self::L06 => ("L06", "variable undeclared, unused or left out"),
+            Self::L07 => ("L07", "name or id twice, or malformed"),
+            Self::L08 => ("L08", "fixed data source"),
+            Self::L09 => ("L09", "no title, description, unit or query"),
+            Self::L10 => ("L10", "overlap, gap or overflow"),
+            Self::L11 => ("L11", "legend with a label that is not there"),
+            Self::L12 => ("L12", "too many series"),
+            Self::L13 => ("L13", "broken link"),
+            Self::L14 => ("L14", "threshold that is not the alert's"),
+            Self::L15 => ("L15", "file too large"),
+            Self::L16 => ("L16", "PromQL too new"),
+            Self::L17 => ("L17", "lost label or join that cannot pair"),
+            Self::L18 => ("L18", "refresh shorter than the scrape interval"),
+            Self::L19 => ("L19", "division without a guard"),
+            Self::L20 => ("L20", "alert without a panel, or ruin without an alert"),
+        }
+    }
+
     /// Its code.
     #[must_use]
     pub const fn code(self) -> &'static str {
+        self.told().0
+    }
+
+    /// What it is about, in a few words.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        self.told().1
+    }
+
+    /// Whether it only warns: what it finds is shown and counted all the same, but the dashboard
+    /// says nothing wrong.
+    #[must_use]
+    pub const fn warns(self) -> bool {
         match self {
-            Self::L00 => "L00",
-            Self::L01 => "L01",
-            Self::L02 => "L02",
-            Self::L03 => "L03",
-            Self::L04 => "L04",
-            Self::L05 => "L05",
-            Self::L06 => "L06",
-            Self::L07 => "L07",
-            Self::L08 => "L08",
-            Self::L09 => "L09",
-            Self::L10 => "L10",
-            Self::L11 => "L11",
-            Self::L13 => "L13",
-            Self::L14 => "L14",
-            Self::L15 => "L15",
-            Self::L16 => "L16",
-            Self::L17 => "L17",
-            Self::L18 => "L18",
-            Self::L19 => "L19",
-            Self::L20 => "L20",
+            Self::L00 | Self::L05 | Self::L12 | Self::L15 | Self::L18 => true,
+            Self::L01
+            | Self::L02
+            | Self::L03
+            | Self::L04
+            | Self::L06
+            | Self::L07
+            | Self::L08
+            | Self::L09
+            | Self::L10
+            | Self::L11
+            | Self::L13
+            | Self::L14
+            | Self::L16
+            | Self::L17
+            | Self::L19
+            | Self::L20 => false,
         }
     }
 }
@@ -188,6 +255,27 @@ impl Sink {
     }
 }
 
+/// Runs every lint over all dashboards and tells what was found on those of some targets: links
+/// may lead to the dashboards of another.
+#[must_use]
+pub fn run_for(boards: &[Board], targets: &[Target]) -> Report {
+    let mut report = run(boards);
+    let of = |uid: &str| {
+        let board = boards.iter().find(|board| board.ir.uid == uid);
+        board.is_none_or(|board| targets.contains(&board.target))
+    };
+    report.findings.retain(|finding| of(&finding.dashboard));
+    report.waived.retain(|waived| of(&waived.finding.dashboard));
+    let chosen = || boards.iter().filter(|board| targets.contains(&board.target));
+    report.dashboards = chosen().count();
+    report.queries = queries(chosen());
+    report
+}
+
+fn queries<'a>(boards: impl Iterator<Item = &'a Board>) -> usize {
+    boards.flat_map(|board| board.ir.panels()).map(|(_, panel)| panel.queries.len()).sum()
+}
+
 /// Runs every lint over all dashboards together.
 #[must_use]
 pub fn run(boards: &[Board]) -> Report {
@@ -195,10 +283,9 @@ pub fn run(boards: &[Board]) -> Report {
     structure::run(boards, &mut sink);
     #[cfg(feature = "lint")]
     query::run(boards, &mut sink);
-    let queries = boards.iter().flat_map(|board| board.ir.panels()).map(|(_, p)| p.queries.len());
     let mut report = Report {
         dashboards: boards.len(),
-        queries: queries.sum(),
+        queries: queries(boards.iter()),
         queries_parsed: cfg!(feature = "lint"),
         ..Report::default()
     };

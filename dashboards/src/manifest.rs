@@ -24,6 +24,8 @@ const REV_DIGITS: usize = 12;
 /// One dashboard of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
+    /// Whose metrics it reads.
+    pub target: &'static str,
     /// Uid.
     pub uid: String,
     /// Title.
@@ -39,13 +41,14 @@ pub struct Entry {
     /// Queries.
     pub queries: usize,
     /// Metrics and recorded series that the queries read.
-    pub metrics: BTreeSet<String>,
+    pub metrics: BTreeSet<&'static str>,
 }
 
 impl From<&Board> for Entry {
     fn from(board: &Board) -> Self {
         let queries = || board.ir.panels().flat_map(|(_, panel)| &panel.queries);
         Self {
+            target: board.target.as_str(),
             uid: board.ir.uid.clone(),
             title: board.ir.title.clone(),
             rev: board.rev.clone(),
@@ -53,7 +56,7 @@ impl From<&Board> for Entry {
             bytes: board.json.len(),
             panels: board.slugs().into_iter().map(|(id, slug)| (slug, id)).collect(),
             queries: queries().count(),
-            metrics: queries().flat_map(|query| usage::series_in(&query.expr)).collect(),
+            metrics: queries().flat_map(|query| usage::names_in(&query.expr)).collect(),
         }
     }
 }

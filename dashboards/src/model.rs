@@ -5,5 +5,7 @@
 
 pub mod classic;
 mod number;
+pub mod shared;
+pub mod v2;
 
 pub use number::Number;

@@ -6,6 +6,9 @@
 use crate::links::TAG;
 use crate::output::Artifact;
 
+/// Folder of the files, from the root of the repository.
+pub const FOLDER: &str = "dashboards/provisioning";
+
 /// Uid of the provisioned data source; the first value of the `datasource` variable.
 pub const DATASOURCE_UID: &str = "prometheus";
 
@@ -16,10 +19,8 @@ pub const SCRAPE_INTERVAL_SECONDS: u32 = 5;
 /// Both files.
 #[must_use]
 pub fn artifacts() -> Vec<Artifact> {
-    let file = |kind: &str, text: String| Artifact {
-        path: format!("dashboards/provisioning/{kind}/sightline.yml"),
-        text,
-    };
+    let file =
+        |kind: &str, text: String| Artifact::common(format!("{FOLDER}/{kind}/sightline.yml"), text);
     vec![file("datasources", datasources()), file("dashboards", dashboards())]
 }
 

@@ -2,28 +2,89 @@
 //!
 //! Exact for the expressions that the catalog builds. The lints use a real parser.
 
+use metric_catalog::def::{Info, Kind};
+use metric_catalog::engines;
+use metric_catalog::promql::recorded;
+use metric_catalog::target::Target;
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// Every declared name, ours and those of other engines.
-static NAMES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
-    metric_catalog::all().chain(metric_catalog::engines::all()).map(|info| info.name).collect()
-});
+/// Series that Prometheus itself writes.
+const OF_PROMETHEUS: &[&str] = &[
+    "up",
+    "scrape_duration_seconds",
+    "scrape_samples_scraped",
+    "scrape_series_added",
+    "ALERTS",
+    "ALERTS_FOR_STATE",
+];
 
-/// Names in an expression that are declared, ours or another engine's (without `_bucket`, `_sum`
-/// and `_count` of a histogram), recorded series, and the series that Prometheus itself writes.
-#[must_use]
-pub fn series_in(expr: &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for word in words(expr) {
-        let stem = ["_bucket", "_sum", "_count"].iter().find_map(|end| word.strip_suffix(end));
-        if let Some(stem) = stem.filter(|stem| NAMES.contains(stem)) {
-            found.insert(stem.to_owned());
-        } else if word.contains(':') || matches!(word, "up" | "ALERTS") || NAMES.contains(word) {
-            found.insert(word.to_owned());
+/// What a name stands for.
+#[derive(Debug, Clone, Copy)]
+pub enum Series {
+    /// A declared metric, ours or another engine's, by any of its series.
+    Metric(&'static Info),
+    /// A series that a rule or Prometheus itself makes.
+    Made(&'static str),
+}
+
+impl Series {
+    /// Its name; of a histogram that of the declaration, without `_bucket`, `_sum` and `_count`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Metric(info) => info.name,
+            Self::Made(name) => name,
         }
     }
-    found
+}
+
+/// Every name that can stand in an expression.
+static KNOWN: LazyLock<BTreeMap<String, Series>> = LazyLock::new(|| {
+    let recorded = Target::ALL.iter().flat_map(|target| recorded::of(*target));
+    let made = OF_PROMETHEUS.iter().copied().chain(recorded.map(|made| made.name));
+    let mut known: BTreeMap<String, Series> =
+        made.map(|name| (name.to_owned(), Series::Made(name))).collect();
+    for info in metric_catalog::all().chain(engines::all()) {
+        match info.kind {
+            Kind::Counter | Kind::Gauge => {
+                known.insert(info.name.to_owned(), Series::Metric(info));
+            }
+            Kind::Histogram => {
+                for end in ["_bucket", "_sum", "_count"] {
+                    known.insert(format!("{}{end}", info.name), Series::Metric(info));
+                }
+            }
+        }
+    }
+    known
+});
+
+/// The declared metrics and made series that an expression reads, each once, by name.
+#[must_use]
+pub fn series_in(expr: &str) -> Vec<Series> {
+    let found = words(expr).into_iter().filter_map(|word| KNOWN.get(word).copied());
+    let by_name: BTreeMap<&str, Series> = found.map(|series| (series.name(), series)).collect();
+    by_name.into_values().collect()
+}
+
+/// Their names.
+#[must_use]
+pub fn names_in(expr: &str) -> BTreeSet<&'static str> {
+    series_in(expr).into_iter().map(Series::name).collect()
+}
+
+/// Series that an expression reads and nothing declares. Needs the parser: none is found without
+/// feature `lint`.
+#[must_use]
+pub fn unknown_in(expr: &str) -> Vec<String> {
+    #[cfg(feature = "lint")]
+    let names = metric_catalog::promql::lint::metrics(expr);
+    #[cfg(not(feature = "lint"))]
+    let names: Vec<String> = Vec::new();
+    let declared = |name: &String| KNOWN.values().any(|series| series.name() == name);
+    names.into_iter().filter(|name| !KNOWN.contains_key(name) && !declared(name)).collect()
 }
 
 /// Identifiers outside of quotes and braces.
@@ -71,7 +132,7 @@ mod tests {
             r#"{job=~"sightline_queue_requests",sightline_queue_requests="\"}"}[5m]"#,
             "))) + instance:x:y > up",
         );
-        let found: Vec<String> = series_in(expr).into_iter().collect();
-        assert_eq!(found, ["instance:x:y", "sightline_time_to_first_token_seconds", "up"]);
+        let found: Vec<&str> = names_in(expr).into_iter().collect();
+        assert_eq!(found, ["sightline_time_to_first_token_seconds", "up"]);
     }
 }

@@ -18,6 +18,15 @@ pub fn canonical_json<T: Serialize>(value: &T) -> String {
     text
 }
 
+/// JSON of a model on one line, for where size counts; the same fields in the same order.
+#[must_use]
+pub fn compact_json<T: Serialize>(value: &T) -> String {
+    let mut text =
+        serde_json::to_string(value).expect("models have string keys and finite numbers");
+    text.push('\n');
+    text
+}
+
 /// What became of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {

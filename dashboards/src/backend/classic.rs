@@ -21,7 +21,7 @@ pub const DATASOURCE_VARIABLE: &str = "datasource";
 pub const ALL_VALUE: &str = ".*";
 
 /// The data source plugin of every query.
-const PLUGIN: &str = "prometheus";
+pub const PLUGIN: &str = "prometheus";
 
 /// Uid of Grafana's own annotation source.
 const BUILT_IN: &str = "-- Grafana --";

@@ -1,51 +1,48 @@
-//! Arguments of the command line.
+//! Arguments of the command line: one table of commands and one of options.
 
+mod usage;
+
+use super::Format;
+use crate::backend::Flavor;
+use metric_catalog::target::Target;
 use std::ffi::OsString;
 use std::path::PathBuf;
-
-/// The help text.
-pub(super) const USAGE: &str = "\
-Grafana dashboards, Prometheus rules and provisioning, generated from the metric catalog.
-
-usage: sightline-dashboards COMMAND [--root DIR] [--format text|json]
-
-commands:
-  generate       write every generated file that differs
-  check          compare the tree with what would be generated; 1 when it is stale
-  lint           check the dashboards against the catalog; 1 when something is found
-  list-metrics   every metric, with the panels that read it
-
-options:
-  --root DIR     root of the repository; without it, the folder here or above that holds
-                 dashboards/panels.lock
-  --format F     text (default) or json; for lint and list-metrics
-  --help, --version
-";
+pub(super) use usage::USAGE;
 
 /// What to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Command {
     /// Print the help text.
     Help,
     /// Print the version.
     Version,
-    /// Write files.
-    Generate,
+    /// Write files: into the checkout, or into a folder of their own.
+    Generate(Vec<Target>, Option<Bundle>),
     /// Compare files.
-    Check,
+    Check(Vec<Target>),
     /// Check dashboards.
-    Lint(Format),
+    Lint(Vec<Target>, Format),
+    /// Say what changed between two files or folders.
+    Diff(PathBuf, PathBuf),
+    /// Say which metrics nothing reads, and which are read and not declared.
+    Coverage(Vec<Target>, Format),
     /// List metrics.
     ListMetrics(Format),
+    /// Print the rule files, or write them into a folder.
+    Rules(Vec<Target>, Option<PathBuf>),
+    /// Print Grafana's provisioning files, or write them into a folder.
+    Provision(Option<PathBuf>),
 }
 
-/// Form of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    /// Lines.
-    Text,
-    /// JSON.
-    Json,
+/// Files for elsewhere than the checkout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bundle {
+    /// Folder.
+    pub(super) out: PathBuf,
+    /// Formats of the dashboards.
+    pub(super) flavors: Vec<Flavor>,
+    /// Whether a dashboard is one line.
+    pub(super) compact: bool,
 }
 
 /// A parsed command line.
@@ -57,85 +54,188 @@ pub(super) struct Args {
     pub(super) root: Option<PathBuf>,
 }
 
+/// Commands, with the number of operands and what these are.
+const COMMANDS: &[(&str, usize, &str)] = &[
+    ("generate", 0, ""),
+    ("check", 0, ""),
+    ("lint", 0, ""),
+    ("diff", 2, "two dashboards or two folders of them: OLD NEW"),
+    ("coverage", 0, ""),
+    ("list-metrics", 0, ""),
+    ("rules", 0, ""),
+    ("provision", 0, ""),
+];
+
+/// An option: its name, what its value is (none for a switch), and the commands that take it.
+type Opt = (&'static str, Option<&'static str>, &'static [&'static str]);
+
+const OPTIONS: &[Opt] = &[
+    (
+        "--root",
+        Some("a folder"),
+        &["generate", "check", "lint", "coverage", "list-metrics", "rules", "provision"],
+    ),
+    ("--out", Some("a folder"), &["generate", "rules", "provision"]),
+    ("--flavor", Some("classic, shared, v2 or all"), &["generate"]),
+    ("--compact", None, &["generate"]),
+    (
+        "--target",
+        Some("sightline, sglang, vllm or all"),
+        &["generate", "check", "lint", "coverage", "rules"],
+    ),
+    ("--format", Some("text, json or sarif"), &["lint", "coverage", "list-metrics"]),
+];
+
 impl Args {
     /// Parses arguments without the name of the program. The error is one sentence.
     pub(super) fn parse(args: impl Iterator<Item = OsString>) -> Result<Self, String> {
-        let (mut word, mut root, mut format) = (None, None, None);
+        let mut given = Given::default();
         let mut args = args;
         while let Some(arg) = args.next() {
             let text = arg.to_string_lossy().into_owned();
-            let (name, inline) = match text.split_once('=') {
-                Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
-                Some(_) | None => (text.as_str(), None),
-            };
-            let mut value = |what: &str| {
-                let inline = inline.clone().map(OsString::from);
-                inline.or_else(|| args.next()).ok_or(format!("{name} needs {what}"))
-            };
-            match name {
+            match text.as_str() {
                 "--help" | "-h" | "help" => return Ok(Self { command: Command::Help, root: None }),
                 "--version" | "-V" => return Ok(Self { command: Command::Version, root: None }),
-                "--root" => root = Some(PathBuf::from(value("a folder")?)),
-                "--format" => format = Some(parse_format(&value("text or json")?)?),
-                _ if name.starts_with('-') => return Err(format!("unknown option {text}")),
-                _ if word.is_none() => word = Some(text),
-                _ => return Err(format!("unexpected argument {text}")),
+                _ if text.starts_with('-') => given.option(&text, &mut args)?,
+                _ => given.words.push(arg),
             }
         }
-        let word = word.ok_or("no command")?;
-        let command = match word.as_str() {
-            "generate" => Command::Generate,
-            "check" => Command::Check,
-            "lint" => Command::Lint(format.take().unwrap_or(Format::Text)),
-            "list-metrics" => Command::ListMetrics(format.take().unwrap_or(Format::Text)),
-            _ => return Err(format!("unknown command {word}")),
-        };
-        if format.is_some() {
-            return Err(format!("--format does not apply to {word}"));
-        }
-        Ok(Self { command, root })
+        given.command()
     }
 }
 
-fn parse_format(value: &OsString) -> Result<Format, String> {
-    match value.to_str() {
-        Some("text") => Ok(Format::Text),
-        Some("json") => Ok(Format::Json),
-        Some(_) | None => Err(format!("--format takes text or json, not {}", value.display())),
+/// What stands on the command line, before it is known whether it fits together.
+#[derive(Debug, Default)]
+struct Given {
+    words: Vec<OsString>,
+    options: Vec<(&'static Opt, OsString)>,
+}
+
+impl Given {
+    fn option(
+        &mut self,
+        text: &str,
+        rest: &mut dyn Iterator<Item = OsString>,
+    ) -> Result<(), String> {
+        let (name, inline) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(OsString::from(value))),
+            None => (text, None),
+        };
+        let Some(option) = OPTIONS.iter().find(|option| option.0 == name) else {
+            let known: Vec<&str> = OPTIONS.iter().map(|option| option.0).collect();
+            return Err(format!("unknown option {name}; there are {}", known.join(", ")));
+        };
+        if self.options.iter().any(|(other, _)| other.0 == name) {
+            return Err(format!("{name} is given twice"));
+        }
+        let value = match (option.1, inline) {
+            (None, Some(value)) => {
+                return Err(format!("{name} is a switch and takes no value: {}", value.display()));
+            }
+            (None, None) => OsString::new(),
+            (Some(_), Some(value)) => value,
+            (Some(what), None) => rest.next().ok_or_else(|| format!("{name} needs {what}"))?,
+        };
+        self.options.push((option, value));
+        Ok(())
     }
+
+    fn command(mut self) -> Result<Args, String> {
+        let names = || COMMANDS.iter().map(|(name, _, _)| *name).collect::<Vec<_>>().join(", ");
+        if self.words.is_empty() {
+            return Err(format!("no command; there are {}", names()));
+        }
+        let word = self.words.remove(0).to_string_lossy().into_owned();
+        let Some((word, operands, what)) = COMMANDS.iter().find(|(name, _, _)| *name == word)
+        else {
+            return Err(format!("unknown command {word}; there are {}", names()));
+        };
+        if let Some(extra) = self.words.get(*operands) {
+            return Err(format!("unexpected argument {} after {word}", extra.display()));
+        }
+        if self.words.len() < *operands {
+            return Err(format!("{word} needs {what}"));
+        }
+        for ((name, _, takers), _) in &self.options {
+            if !takers.contains(word) {
+                let takers = takers.join(", ");
+                return Err(format!("{name} does not apply to {word}; it goes with {takers}"));
+            }
+        }
+        let root = self.take("--root").map(PathBuf::from);
+        let command = match *word {
+            "generate" => Command::Generate(self.targets()?, self.bundle()?),
+            "check" => Command::Check(self.targets()?),
+            "lint" => Command::Lint(self.targets()?, self.format(true)?),
+            "diff" => {
+                let mut word = || PathBuf::from(self.words.remove(0));
+                Command::Diff(word(), word())
+            }
+            "coverage" => Command::Coverage(self.targets()?, self.format(false)?),
+            "list-metrics" => Command::ListMetrics(self.format(false)?),
+            "rules" => Command::Rules(self.targets()?, self.take("--out").map(PathBuf::from)),
+            "provision" => Command::Provision(self.take("--out").map(PathBuf::from)),
+            other => unreachable!("{other} is in the table of commands"),
+        };
+        Ok(Args { command, root })
+    }
+
+    fn take(&mut self, name: &str) -> Option<OsString> {
+        let at = self.options.iter().position(|(option, _)| option.0 == name)?;
+        Some(self.options.remove(at).1)
+    }
+
+    fn targets(&mut self) -> Result<Vec<Target>, String> {
+        choose("--target", self.take("--target"), Target::ALL, |target| target.as_str())
+    }
+
+    fn bundle(&mut self) -> Result<Option<Bundle>, String> {
+        let compact = self.take("--compact").is_some();
+        let flavor = self.take("--flavor");
+        let all = flavor.clone().unwrap_or_else(|| Flavor::Classic.as_str().into());
+        let flavors = choose("--flavor", Some(all), Flavor::ALL, Flavor::as_str)?;
+        let Some(out) = self.take("--out") else {
+            let refused = |what: &str| Err(format!("{what} needs --out DIR: {IN_THE_CHECKOUT}"));
+            return match flavor {
+                Some(flavor) if flavors != [Flavor::Classic] => {
+                    refused(&format!("--flavor {}", flavor.display()))
+                }
+                Some(_) | None if compact => refused("--compact"),
+                Some(_) | None => Ok(None),
+            };
+        };
+        Ok(Some(Bundle { out: out.into(), flavors, compact }))
+    }
+
+    fn format(&mut self, sarif: bool) -> Result<Format, String> {
+        let Some(value) = self.take("--format") else { return Ok(Format::Text) };
+        let known: &[Format] = if sarif { &Format::ALL } else { &Format::ALL[..2] };
+        let one = known.iter().find(|format| value == format.as_str());
+        one.copied().ok_or_else(|| wrong("--format", &value, known.iter().map(|f| f.as_str())))
+    }
+}
+
+/// Why the checkout has one format.
+const IN_THE_CHECKOUT: &str = "the checkout holds Classic, one field a line";
+
+/// One of the known, or all of them.
+fn choose<T: Copy>(
+    option: &str,
+    value: Option<OsString>,
+    known: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<Vec<T>, String> {
+    let Some(value) = value.filter(|value| value != "all") else { return Ok(known.to_vec()) };
+    let one = known.iter().copied().find(|&one| value == name(one));
+    let names = known.iter().map(|&one| name(one)).chain(["all"]);
+    one.map(|one| vec![one]).ok_or_else(|| wrong(option, &value, names))
+}
+
+fn wrong<'a>(option: &str, value: &OsString, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    let (last, first) = known.split_last().expect("every option has values");
+    format!("{option} takes {} or {last}, not {}", first.join(", "), value.display())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(line: &str) -> Result<Args, String> {
-        Args::parse(line.split_whitespace().map(OsString::from))
-    }
-
-    #[test]
-    fn commands_and_options() {
-        let plain = |command| Ok(Args { command, root: None });
-        assert_eq!(parse("generate"), plain(Command::Generate));
-        assert_eq!(parse("lint --format json"), plain(Command::Lint(Format::Json)));
-        assert_eq!(parse("--format=json list-metrics"), plain(Command::ListMetrics(Format::Json)));
-        assert_eq!(parse("check --help"), plain(Command::Help));
-        let rooted = Args { command: Command::Check, root: Some(PathBuf::from("/x=y")) };
-        assert_eq!(parse("check --root=/x=y"), Ok(rooted));
-    }
-
-    #[test]
-    fn every_mistake_is_one_clear_sentence() {
-        for (line, problem) in [
-            ("", "no command"),
-            ("make", "unknown command make"),
-            ("check now", "unexpected argument now"),
-            ("check --fast", "unknown option --fast"),
-            ("check --root", "--root needs a folder"),
-            ("lint --format xml", "--format takes text or json, not xml"),
-            ("check --format json", "--format does not apply to check"),
-        ] {
-            assert_eq!(parse(line), Err(problem.to_owned()), "{line}");
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! `list-metrics`: what the catalog declares, and which panels read it.
 
-use super::args::Format;
+use super::Format;
 use crate::output::Output;
 use crate::usage;
 use crate::write::canonical_json;
@@ -22,7 +22,7 @@ pub(super) fn render(output: &Output, format: Format) -> String {
     let rows = rows(output);
     match format {
         Format::Json => canonical_json(&rows).trim_end().to_owned(),
-        Format::Text => {
+        Format::Text | Format::Sarif => {
             let mut text = String::new();
             for row in &rows {
                 let used = row.panels.first().map_or("-", String::as_str);
@@ -42,11 +42,11 @@ pub(super) fn render(output: &Output, format: Format) -> String {
 }
 
 fn rows(output: &Output) -> Vec<Row> {
-    let mut readers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut readers: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for board in &output.boards {
         for (_, panel) in board.ir.panels() {
             let place = format!("{}/{}", board.ir.uid, panel.slug);
-            for name in panel.queries.iter().flat_map(|query| usage::series_in(&query.expr)) {
+            for name in panel.queries.iter().flat_map(|query| usage::names_in(&query.expr)) {
                 let list = readers.entry(name).or_default();
                 if list.last() != Some(&place) {
                     list.push(place.clone());

@@ -90,6 +90,25 @@ impl Panel {
         }
     }
 
+    /// Hands over every data source that the panel names, for a change; those of the children of a
+    /// folded row too.
+    pub fn for_each_source(&mut self, change: &mut dyn FnMut(&mut DataSourceRef)) {
+        match self {
+            Self::Row(row) => {
+                row.panels.iter_mut().for_each(|child| child.for_each_source(change));
+            }
+            Self::Stat(viz) => viz.for_each_source(change),
+            Self::Gauge(viz) => viz.for_each_source(change),
+            Self::BarGauge(viz) => viz.for_each_source(change),
+            Self::TimeSeries(viz) => viz.for_each_source(change),
+            Self::Heatmap(viz) => viz.for_each_source(change),
+            Self::Table(viz) => viz.for_each_source(change),
+            Self::BarChart(viz) => viz.for_each_source(change),
+            Self::StateTimeline(viz) => viz.for_each_source(change),
+            Self::Text(viz) => viz.for_each_source(change),
+        }
+    }
+
     /// The children of a collapsed row; none otherwise.
     #[must_use]
     pub fn children(&self) -> &[Self] {
@@ -156,6 +175,11 @@ pub struct Viz<O, C> {
 }
 
 impl<O, C> Viz<O, C> {
+    fn for_each_source(&mut self, change: &mut dyn FnMut(&mut DataSourceRef)) {
+        let targets = self.targets.iter_mut().map(|target| &mut target.datasource);
+        self.datasource.iter_mut().chain(targets).for_each(change);
+    }
+
     fn common(&self, kind: &'static str) -> Common<'_> {
         Common {
             id: self.id,

@@ -1,0 +1,133 @@
+//! Metrics that are for reading by hand, with the reason; reviewed like code.
+
+use super::ByHand;
+
+const fn by_hand(name: &'static str, reason: &'static str) -> ByHand {
+    ByHand { name, reason }
+}
+
+/// All of them.
+pub(super) const METRICS: &[ByHand] = &[
+    by_hand(
+        "sightline_kv_prefix_query_tokens_total",
+        "the share of hits is taken over prompt tokens; this is its other base, for a look at the index alone",
+    ),
+    by_hand(
+        "sightline_kv_store_deleted_objects_total",
+        "why the store forgets, when its share of hits falls",
+    ),
+    by_hand(
+        "sightline_kv_store_prefixes_total",
+        "what became of looked-up prefixes, when the store is slower than it should be",
+    ),
+    by_hand(
+        "sightline_kv_store_waiting_requests",
+        "how many requests a slow store holds up; their time shows in the phases of TTFT",
+    ),
+    by_hand(
+        "sightline_kv_store_objects",
+        "the size of the store's index, when memory is looked for",
+    ),
+    by_hand(
+        "sightline_kv_hit_curve_capacity_slots",
+        "what a ratio of the hit curve means in slots, to set a size by it",
+    ),
+    by_hand(
+        "sightline_kv_hit_curve_tracked_slots",
+        "how much of the workload the estimator of the hit curve holds, to judge it",
+    ),
+    by_hand("sightline_kv_hit_curve_sampling_ratio", "how exact the hit curve is, to judge it"),
+    by_hand("sightline_kv_hit_curve_resets_total", "when the hit curve started anew, to judge it"),
+    by_hand(
+        "sightline_kv_hit_curve_update_seconds_total",
+        "what the hit curve costs, when somebody asks",
+    ),
+    by_hand(
+        "sightline_config_generation_info",
+        "which settings are in force, beside a report of a fault",
+    ),
+    by_hand(
+        "sightline_config_reload_total",
+        "who tried to change settings, beside a report of a fault",
+    ),
+    by_hand(
+        "sightline_config_last_reload_successful",
+        "whether the file of settings could be used, after it was changed",
+    ),
+    by_hand(
+        "sightline_config_last_reload_success_timestamp_seconds",
+        "since when the settings hold, after they were changed",
+    ),
+    by_hand(
+        "sightline_config_drift",
+        "settings that an admin changed and the file does not say, before a restart",
+    ),
+    by_hand(
+        "sightline_kv_link_violations_total",
+        "a peer that breaks the protocol, when transfers fail for no other reason",
+    ),
+    by_hand(
+        "sightline_kv_link_stray_messages_total",
+        "what arrives after an abort; a few are normal",
+    ),
+    by_hand(
+        "sightline_router_held_requests",
+        "requests that wait at the router, when its clients are slow and its workers are not",
+    ),
+    by_hand("sightline_router_held_tokens", "the same in tokens, to set the limit by"),
+    by_hand("sightline_router_held_requests_limit", "the bound of those, a setting"),
+    by_hand("sightline_router_holds_total", "what became of requests that waited at the router"),
+    by_hand("sightline_router_hold_duration_seconds", "for how long requests waited at the router"),
+    by_hand("sightline_router_discovery_failures_total", "why the list of workers is an old one"),
+    by_hand(
+        "sightline_router_discovery_last_success_timestamp_seconds",
+        "how old the list of workers is",
+    ),
+    by_hand(
+        "sightline_node_gpu_memory_copy_utilization_ratio",
+        "how busy the memory of a card is, beside a profile of a kernel",
+    ),
+    by_hand(
+        "sightline_node_gpu_memory_free_bytes",
+        "what a card has left; boards show what is used of all",
+    ),
+    by_hand(
+        "sightline_node_gpu_memory_reserved_bytes",
+        "what the driver keeps of a card, to explain the rest",
+    ),
+    by_hand(
+        "sightline_node_gpu_energy_joules_total",
+        "energy over a day, for a bill; boards show the power",
+    ),
+    by_hand(
+        "sightline_node_gpu_clock_max_hertz",
+        "the clock that a card may reach, beside the one it has",
+    ),
+    by_hand(
+        "sightline_node_gpu_pcie_replays_total",
+        "a bad slot or riser, when a card is slow to copy",
+    ),
+    by_hand(
+        "sightline_node_gpu_pcie_link_generation",
+        "a link that trained down; boards show its width",
+    ),
+    by_hand(
+        "sightline_node_gpu_nvlink_up",
+        "which link of a card is down, after the alert on the card",
+    ),
+    by_hand("sightline_node_gpu_mig_enabled", "whether a card is split, a setting"),
+    by_hand(
+        "sightline_node_service_probe_status_code",
+        "what a failed probe was answered, after the alert on the service",
+    ),
+    by_hand(
+        "process_virtual_memory_bytes",
+        "address space, which is not memory; for a leak of mappings",
+    ),
+    by_hand(
+        "process_start_time_seconds",
+        "the start of any process; boards mark when it became ready",
+    ),
+    by_hand("process_open_fds", "a leak of descriptors, when connections are refused"),
+    by_hand("process_max_fds", "the bound of descriptors, a setting of the host"),
+];

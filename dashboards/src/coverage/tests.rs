@@ -12,7 +12,7 @@ fn ours() -> Vec<Board> {
 
 #[test]
 fn every_metric_is_read_or_has_a_reason() {
-    let report = of(&ours(), Target::ALL);
+    let report = of(&ours(), &[Target::Sightline]);
     assert!(report.is_complete(), "{}", report.to_text());
     assert!(report.declared > 100 && report.read > 80, "{}", report.to_text());
     let names: BTreeSet<&str> = ad_hoc::METRICS.iter().map(|entry| entry.name).collect();

@@ -9,7 +9,8 @@ use super::{Lint, Sink};
 use crate::ir::{Panel, VariableSource};
 use crate::output::Board;
 use crate::variables::fill_in;
-use metric_catalog::promql::lint::{Problem, check};
+use metric_catalog::promql::lint::{Problem, check_for};
+use metric_catalog::target::Target;
 use promql_parser::parser::{self, Expr, VectorSelector};
 use shape::Shape;
 use std::collections::BTreeSet;
@@ -98,11 +99,11 @@ const OF_ALERTS: &[&str] = &["alertname", "alertstate", "severity"];
 /// Runs all of them.
 pub(super) fn run(boards: &[Board], sink: &mut Sink) {
     for board in boards {
-        let uid = &*board.ir.uid;
+        let (target, uid) = (board.target, &*board.ir.uid);
         let scope = &*scope_of(board);
         for (_, panel) in board.ir.panels() {
             for query in &panel.queries {
-                let mut place = Place { uid, panel: &panel.slug, scope, sink };
+                let mut place = Place { target, uid, panel: &panel.slug, scope, sink };
                 if let Some(expr) = parse(&query.expr, &mut place) {
                     windows(&expr, "", &mut place);
                     legend(&expr, &query.legend, panel, &mut place);
@@ -110,7 +111,7 @@ pub(super) fn run(boards: &[Board], sink: &mut Sink) {
             }
         }
         for annotation in &board.ir.annotations {
-            let mut place = Place { uid, panel: "", scope, sink };
+            let mut place = Place { target, uid, panel: "", scope, sink };
             let expr = parse(&annotation.expr, &mut place);
             if let Some(Shape::Vector(Some(labels))) = expr.map(|expr| shape::of(&expr).shape) {
                 let text = format!("{} {}", annotation.title, annotation.text);
@@ -132,6 +133,7 @@ fn scope_of(board: &Board) -> Vec<&str> {
 
 /// Where something was found, and where it goes.
 struct Place<'a> {
+    target: Target,
     uid: &'a str,
     panel: &'a str,
     /// Labels that can be chosen at the top of the dashboard.
@@ -148,7 +150,7 @@ impl Place<'_> {
 /// Checks that hold for every expression; the tree where it parses.
 fn parse(text: &str, place: &mut Place<'_>) -> Option<Expr> {
     let of_alerts = text.contains("ALERTS");
-    for problem in check(text) {
+    for problem in check_for(place.target, text) {
         let (lint, message) = (lint_of(&problem), problem.to_string());
         let grouped_by_alert = match &problem {
             Problem::Grouping(label) => of_alerts && OF_ALERTS.contains(&label.as_str()),

@@ -12,13 +12,11 @@ use crate::provision::SCRAPE_INTERVAL_SECONDS;
 use crate::unit::grafana_id;
 use crate::variables::{is_built_in, references};
 use metric_catalog::alerts::Severity;
+use metric_catalog::target::Target;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest uid that Grafana takes.
 const UID_MAX: usize = 40;
-
-/// What every uid starts with.
-const UID_PREFIX: &str = "sightline-";
 
 /// Annotations of Kubernetes end here, and dashboards may travel in one.
 const BYTES_MAX: usize = 256 * 1024;
@@ -63,8 +61,9 @@ fn names_of_the_set(boards: &[Board], sink: &mut Sink) {
     let mut titles = BTreeSet::new();
     for board in boards {
         let (uid, title) = (&board.classic.uid, &board.classic.title);
-        if uid.len() > UID_MAX || !is_slug(uid) || !uid.starts_with(UID_PREFIX) {
-            let rule = format!("[a-z0-9-], at most {UID_MAX}, starting with {UID_PREFIX}");
+        let ours = Target::of_uid(uid) == Some(board.target);
+        if uid.len() > UID_MAX || !is_slug(uid) || !ours {
+            let rule = format!("[a-z0-9-], at most {UID_MAX}, starting with {}-", board.target);
             sink.push(Lint::L07, uid, "", format!("uid {uid} is not a slug: {rule}"));
         }
         if !uids.insert(uid) {

@@ -30,6 +30,12 @@ const INTERNAL: u8 = 70;
 /// 64 the command line is wrong; 70 a file cannot be read or written.
 #[must_use]
 pub fn run(args: Vec<OsString>) -> ExitCode {
+    // These talk to servers, and have options of their own.
+    #[cfg(feature = "live")]
+    match args.get(1).and_then(|word| word.to_str()) {
+        Some("live") => return crate::live::cli::run(args.into_iter().skip(2)),
+        Some(_) | None => {}
+    }
     let args = match Args::parse(args.into_iter().skip(1)) {
         Ok(args) => args,
         Err(problem) => {

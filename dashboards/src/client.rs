@@ -9,6 +9,7 @@ pub mod answer;
 pub mod duration;
 pub mod error;
 pub mod http;
+pub mod options;
 
 #[cfg(test)]
 pub(crate) mod mock;

@@ -23,11 +23,14 @@ pub mod ir;
 pub mod layout;
 pub mod links;
 pub mod lint;
+#[cfg(feature = "live")]
+pub mod live;
 pub mod manifest;
 pub mod model;
 pub mod output;
 pub mod provision;
 pub mod rules;
+pub mod selectors;
 pub mod targets;
 pub mod tree;
 pub mod unit;

@@ -65,6 +65,12 @@ pub fn fill_in(expr: &str) -> String {
     })
 }
 
+/// The text with each variable replaced by what `value` gives for its name.
+#[must_use]
+pub fn interpolate(text: &str, value: &mut dyn FnMut(&str) -> String) -> String {
+    replace(text, value)
+}
+
 /// Replaces each variable by what `value` gives for its name.
 fn replace(text: &str, value: &mut dyn FnMut(&str) -> String) -> String {
     let mut result = String::with_capacity(text.len());

@@ -4,6 +4,7 @@
 
 pub mod cluster;
 pub mod http;
+pub mod prometheus;
 pub mod replay;
 pub mod scrape;
 

@@ -1,6 +1,8 @@
 //! The generator as a program: the committed files, its exit codes, and other tools' opinions.
 
 mod compose;
+#[cfg(feature = "live")]
+mod live;
 mod program;
 mod promtool;
 

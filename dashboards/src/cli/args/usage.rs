@@ -16,6 +16,7 @@ commands:
   list-metrics   every metric, with the panels that read it
   rules          print the Prometheus rule files
   provision      print Grafana's provisioning files
+  live           ask a Prometheus every query of every panel; `live --help`
 
 options:
   --root DIR     root of the repository; without it, the folder here or above that holds

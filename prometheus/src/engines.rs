@@ -7,6 +7,11 @@
 
 pub mod labels;
 pub mod sglang;
+pub mod signal;
+#[cfg(any(test, feature = "signals"))]
+pub mod signals;
+#[cfg(any(test, feature = "synth"))]
+pub mod synth;
 pub mod vllm;
 
 use std::fmt;

@@ -89,6 +89,7 @@ pub fn assign(board: &Dashboard, lock: &mut PanelsLock) -> Result<Placement, Pla
             claims.push(Claim { slug: &panel.slug, renamed_from: &panel.renamed_from });
         }
     }
+    lock.inherit(&board.uid, &board.split_from, &claims);
     let mut ids = lock.assign(&board.uid, &claims)?.into_iter();
     let mut next = || ids.next().expect("one id for each claim");
     let sections = placed

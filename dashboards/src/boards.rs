@@ -2,11 +2,15 @@
 
 mod common;
 mod hicache;
+mod instances;
 mod kv_pools;
 mod node_health;
+mod observability;
 mod overview;
-mod pairs;
+mod pd_flow;
 mod queue;
+mod router;
+mod transfer;
 
 use crate::ir::Dashboard;
 
@@ -16,9 +20,13 @@ pub fn all() -> Vec<Dashboard> {
     vec![
         overview::board(),
         queue::board(),
+        pd_flow::board(),
         kv_pools::board(),
         hicache::board(),
-        pairs::board(),
+        transfer::board(),
+        router::board(),
+        instances::board(),
         node_health::board(),
+        observability::board(),
     ]
 }

@@ -6,7 +6,7 @@ use crate::ir::{Annotation, Color, Dashboard, Section, Variable, VariableSource}
 use crate::provision::DATASOURCE_UID;
 use crate::variables::{HOSTS, POOLS, SCOPE, TARGETS};
 use metric_catalog::def::{Cumulative, Histogram, Label, LabelSet, Unit};
-use metric_catalog::labels::Pool;
+use metric_catalog::labels::{Pool, Route, StatusCode};
 use metric_catalog::promql::{
     Expr, Grouping, Known, Selection, Window, bucket_rate, observed, quantile_of, rate, raw, sum,
 };
@@ -20,9 +20,27 @@ pub(super) const OVERVIEW: &str = "sightline-overview";
 pub(super) const QUEUE: &str = "sightline-queue";
 pub(super) const KV_POOLS: &str = "sightline-kv-pools";
 pub(super) const HICACHE: &str = "sightline-hicache";
-pub(super) const PAIRS: &str = "sightline-pd";
+pub(super) const PD_FLOW: &str = "sightline-pd-flow";
+pub(super) const TRANSFER: &str = "sightline-transfer";
+pub(super) const ROUTER: &str = "sightline-router";
+pub(super) const INSTANCES: &str = "sightline-instances";
 pub(super) const NODE: &str = "sightline-node";
-const ALL: &[&str] = &[OVERVIEW, QUEUE, KV_POOLS, HICACHE, PAIRS, NODE];
+pub(super) const OBSERVABILITY: &str = "sightline-observability";
+const ALL: &[&str] = &[
+    OVERVIEW,
+    QUEUE,
+    PD_FLOW,
+    KV_POOLS,
+    HICACHE,
+    TRANSFER,
+    ROUTER,
+    INSTANCES,
+    NODE,
+    OBSERVABILITY,
+];
+
+/// Uid of the board that those of pairs, transfers and routers were split from.
+pub(super) const PAIRS: &str = "sightline-pd";
 
 /// What can be chosen at the top of a board, and what is marked on it.
 struct Subject {
@@ -89,7 +107,6 @@ pub(super) fn board_of_pools(
 }
 
 /// A board of everything that is scraped.
-#[expect(dead_code, reason = "the board of the metrics' own cost comes next")]
 pub(super) fn board_of_targets(
     uid: &str,
     title: &str,
@@ -246,6 +263,19 @@ pub(super) fn targets_up() -> Expr {
     let text = r#"sum(up{cluster=~"$cluster",job=~"$job",instance=~"$instance"}) or vector(0)"#;
     raw(text, &[], Unit::Count)
 }
+
+/// Conditions of a series that only the scraper writes, as `up`.
+pub(super) const OF_TARGETS: &str = r#"cluster=~"$cluster",job=~"$job",instance=~"$instance""#;
+
+/// What panels about hosts on a board of processes are waived for.
+pub(super) const OTHER_JOB: &str = "exporters are scraped under another job and address";
+
+/// Routes that ask for an answer of a model.
+pub(super) const INFERENCE: &[Route] = &[Route::Completions, Route::ChatCompletions];
+
+/// Statuses that are a fault of ours.
+pub(super) const FAULTS: &[StatusCode] =
+    &[StatusCode::S500, StatusCode::S502, StatusCode::S503, StatusCode::S504];
 
 /// The legend of a series for each process.
 pub(super) const INSTANCE: &str = "{{instance}}";

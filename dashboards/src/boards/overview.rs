@@ -1,15 +1,15 @@
 //! Overview: is the service good to its users, and if not, where to look.
 
 mod detail;
+mod now;
+mod saturation;
 
 use super::common;
 use crate::build::{line, section, stat, time_series};
-use crate::ir::{Color, Dashboard, Line, Panel, Section, Stack};
-use crate::lint::Lint;
+use crate::ir::{Color, Dashboard, Line, Section, Stack};
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{
-    EngineState, Instance, Outcome, PromptSource, Queue, RejectReason, Role, Route, Slo, SloResult,
-    StatusCode,
+    Instance, Outcome, PromptSource, Queue, Route, Slo, SloResult, StatusCode,
 };
 use metric_catalog::promql::{Selection, Window, max, quantile, rate, ratio, recorded, sum};
 use metric_catalog::{server, slo};
@@ -21,135 +21,18 @@ pub(super) fn board() -> Dashboard {
     common::board(
         common::OVERVIEW,
         "Overview",
-        "Is the service good to its users, and if not, which board explains it. Read it from top \
-         to bottom: objectives, traffic, latency, errors, state.",
+        "Are users hurt now, and if so, which board explains it. Read it from top to bottom: what \
+         users see, what was promised, how long they wait, how much comes, what is full, who is \
+         refused, whether hosts are fit, and whether all of that is fresh.",
         vec![
-            now(),
+            now::section(),
             objectives(),
-            traffic(),
             detail::latency(),
+            traffic(),
+            saturation::section(),
             detail::failures(),
+            saturation::nodes(),
             detail::state(),
-            detail::processes(),
-        ],
-    )
-}
-
-fn now() -> Section {
-    section("now", "Now", vec![stats_of_service(), stats_of_load()])
-}
-
-fn stats_of_service() -> Line {
-    let engines = server::ENGINE_STATE.is(EngineState::Ready).without(Role::Router);
-    let ready = sum(engines).total();
-    let ready = stat("ready-engines")
-        .title("Ready engines")
-        .describe(
-            "Engines that take requests. At 0 nothing is served: look at *Engine state* below and \
-             at the log of the process; it names the phase that failed.",
-        )
-        .unit(Unit::Count)
-        .query(ready, "ready")
-        .base(Color::Red)
-        .threshold(1.0, Color::Green)
-        .background();
-    let firing = stat("firing-alerts")
-        .title("Firing alerts")
-        .describe(
-            "Warnings and pages that fire now. *Alerts* below names them; each leads to its panel \
-             and to its section of the runbook.",
-        )
-        .unit(Unit::Count)
-        .query(common::firing_alerts(), "firing")
-        .threshold(1.0, Color::Red)
-        .background();
-    let up = stat("targets-up")
-        .title("Targets up")
-        .describe(
-            "Processes that answer a scrape. The series of one that does not end, so no other \
-             panel shows it: look at the process on its host.",
-        )
-        .unit(Unit::Count)
-        .query(common::targets_up(), "up")
-        .base(Color::Red)
-        .threshold(1.0, Color::Green);
-    line(4, vec![ready.into(), firing.into(), up.into(), within_objectives(), drain()])
-}
-
-fn within_objectives() -> Panel {
-    let good = ratio(
-        common::seen(server::SLO_REQUESTS.is(SloResult::Good), Window::M5).total(),
-        common::seen(server::SLO_REQUESTS, Window::M5).total(),
-    );
-    stat("slo-good")
-        .title("Within objectives")
-        .describe(
-            "Share of judged requests of the last 5 minutes that met their objectives, all \
-             objectives together. Below the goal the error budget of 30 days shrinks faster than \
-             it should: see *Objectives*.",
-        )
-        .unit(Unit::Ratio)
-        .query(good, "good")
-        .allow(Lint::L05, "the last five minutes, whatever range is shown")
-        .no_value("no traffic")
-        .max(1.0)
-        .decimals(1)
-        .base(Color::Red)
-        .threshold(slo::SLO_TARGET_RATIO, Color::Green)
-        .into()
-}
-
-fn drain() -> Panel {
-    stat("drain-now")
-        .title("Queue drain")
-        .describe(
-            "Seconds that the prefill of everything queued takes: a forecast of the time to first \
-             token of the next request. See the queue board.",
-        )
-        .unit(Unit::Seconds)
-        .query(max(recorded::QUEUE_DRAIN.get()).total(), "drain")
-        .no_value("idle")
-        .threshold(slo::DRAIN_WARNING_SECONDS, Color::Orange)
-        .threshold(slo::DRAIN_CRITICAL_SECONDS, Color::Red)
-        .into()
-}
-
-fn stats_of_load() -> Line {
-    let turned_away = server::REQUESTS_REJECTED.none_of(&RejectReason::AFTER_ADMISSION);
-    let admitted = common::seen(server::REQUESTS_ADMITTED, NOW).total();
-    let offered = admitted.plus(common::seen(turned_away, NOW).total());
-    line(
-        4,
-        vec![
-            stat("offered-now")
-                .title("Offered")
-                .describe("Inference requests that arrive, refused ones included.")
-                .unit(Unit::RequestsPerSecond)
-                .query(offered, "offered")
-                .base(Color::Blue)
-                .into(),
-            stat("ttft-now")
-                .title("TTFT p95")
-                .describe("Time to first token that 95 % of requests stay under.")
-                .unit(Unit::Seconds)
-                .query(common::seen_quantile(0.95, server::TIME_TO_FIRST_TOKEN, NOW).total(), "p95")
-                .no_value("no traffic")
-                .base(Color::Blue)
-                .into(),
-            stat("generated-now")
-                .title("Generated tokens")
-                .describe("Output tokens produced by the second, all engines together.")
-                .unit(Unit::TokensPerSecond)
-                .query(sum(rate(server::GENERATION_TOKENS, NOW)).total(), "generated")
-                .base(Color::Blue)
-                .into(),
-            stat("running-now")
-                .title("Running requests")
-                .describe("Requests in the running batch, all engines together.")
-                .unit(Unit::Requests)
-                .query(sum(server::RUNNING_REQUESTS).total(), "running")
-                .base(Color::Blue)
-                .into(),
         ],
     )
 }
@@ -159,7 +42,7 @@ fn objectives() -> Section {
         common::seen(server::SLO_REQUESTS.is(SloResult::Good), NOW).per_model_and(Slo::KEY),
         common::seen(server::SLO_REQUESTS, NOW).per_model_and(Slo::KEY),
     );
-    let lines = vec![line(
+    let first = line(
         8,
         vec![
             time_series("slo-good-share")
@@ -206,8 +89,8 @@ fn objectives() -> Section {
                 .names()
                 .into(),
         ],
-    )];
-    section("objectives", "Objectives", lines)
+    );
+    section("objectives", "Promises", vec![first, detail::ratios()])
 }
 
 fn traffic() -> Section {

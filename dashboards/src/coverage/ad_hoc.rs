@@ -39,14 +39,6 @@ pub(super) const METRICS: &[ByHand] = &[
     by_hand("sightline_kv_hit_curve_sampling_ratio", "how exact the hit curve is, to judge it"),
     by_hand("sightline_kv_hit_curve_resets_total", "when the hit curve started anew, to judge it"),
     by_hand(
-        "sightline_kv_hit_curve_update_seconds_total",
-        "what the hit curve costs, when somebody asks",
-    ),
-    by_hand(
-        "sightline_config_generation_info",
-        "which settings are in force, beside a report of a fault",
-    ),
-    by_hand(
         "sightline_config_reload_total",
         "who tried to change settings, beside a report of a fault",
     ),
@@ -55,33 +47,8 @@ pub(super) const METRICS: &[ByHand] = &[
         "whether the file of settings could be used, after it was changed",
     ),
     by_hand(
-        "sightline_config_last_reload_success_timestamp_seconds",
-        "since when the settings hold, after they were changed",
-    ),
-    by_hand(
         "sightline_config_drift",
         "settings that an admin changed and the file does not say, before a restart",
-    ),
-    by_hand(
-        "sightline_kv_link_violations_total",
-        "a peer that breaks the protocol, when transfers fail for no other reason",
-    ),
-    by_hand(
-        "sightline_kv_link_stray_messages_total",
-        "what arrives after an abort; a few are normal",
-    ),
-    by_hand(
-        "sightline_router_held_requests",
-        "requests that wait at the router, when its clients are slow and its workers are not",
-    ),
-    by_hand("sightline_router_held_tokens", "the same in tokens, to set the limit by"),
-    by_hand("sightline_router_held_requests_limit", "the bound of those, a setting"),
-    by_hand("sightline_router_holds_total", "what became of requests that waited at the router"),
-    by_hand("sightline_router_hold_duration_seconds", "for how long requests waited at the router"),
-    by_hand("sightline_router_discovery_failures_total", "why the list of workers is an old one"),
-    by_hand(
-        "sightline_router_discovery_last_success_timestamp_seconds",
-        "how old the list of workers is",
     ),
     by_hand(
         "sightline_node_gpu_memory_copy_utilization_ratio",
@@ -124,10 +91,4 @@ pub(super) const METRICS: &[ByHand] = &[
         "process_virtual_memory_bytes",
         "address space, which is not memory; for a leak of mappings",
     ),
-    by_hand(
-        "process_start_time_seconds",
-        "the start of any process; boards mark when it became ready",
-    ),
-    by_hand("process_open_fds", "a leak of descriptors, when connections are refused"),
-    by_hand("process_max_fds", "the bound of descriptors, a setting of the host"),
 ];

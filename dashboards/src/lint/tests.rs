@@ -50,7 +50,7 @@ fn our_boards_are_clean() {
     let report = run(&ours());
     assert!(report.findings.is_empty(), "{}", report.to_text());
     assert!(report.waived.iter().all(|waived| waived.reason.len() > 10));
-    assert!(report.queries > 100 && report.dashboards == 6);
+    assert!(report.queries > 100 && report.dashboards == 10);
 }
 
 #[test]

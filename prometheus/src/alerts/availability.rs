@@ -62,7 +62,7 @@ fn role_missing() -> Alert {
         summary: "no {{ $labels.engine_role }} instance of {{ $labels.model_name }} is ready; \
                   {{ $value }} expected",
         runbook: "role-missing",
-        panel: Some(Panel { board: "sightline-pd", panel: "replicas" }),
+        panel: Some(Panel { board: "sightline-pd-flow", panel: "replicas" }),
         threshold: None,
     }
 }
@@ -82,7 +82,7 @@ fn replicas_dropped() -> Alert {
         summary: "only {{ $value }} {{ $labels.engine_role }} instances of \
                   {{ $labels.model_name }} are ready, fewer than declared or than an hour ago",
         runbook: "role-missing",
-        panel: Some(Panel { board: "sightline-pd", panel: "replicas" }),
+        panel: Some(Panel { board: "sightline-pd-flow", panel: "replicas" }),
         threshold: None,
     }
 }

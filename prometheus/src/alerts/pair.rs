@@ -11,8 +11,12 @@ use crate::{server, slo};
 /// Scrape jobs of the two workers of a pair, as a regular expression on `job`.
 const PAIR_JOBS: &str = "sightline-(prefill|decode)";
 
-const fn pd(panel: &'static str) -> Option<Panel> {
-    Some(Panel { board: "sightline-pd", panel })
+const fn flow(panel: &'static str) -> Option<Panel> {
+    Some(Panel { board: "sightline-pd-flow", panel })
+}
+
+const fn transfer(panel: &'static str) -> Option<Panel> {
+    Some(Panel { board: "sightline-transfer", panel })
 }
 
 pub(super) fn alerts() -> Vec<Alert> {
@@ -35,7 +39,7 @@ fn errors() -> Alert {
         summary: "{{ $value | humanizePercentage }} of KV transfers on {{ $labels.instance }} \
                   fail, client aborts not counted",
         runbook: "kv-transfer",
-        panel: pd("transfer-error-ratio"),
+        panel: transfer("transfer-error-ratio"),
         threshold: Some(slo::TRANSFER_ERROR_RATIO),
     }
 }
@@ -55,7 +59,7 @@ fn stuck() -> Alert {
         summary: "{{ $value }} KV transfers between {{ $labels.instance }} and \
                   {{ $labels.peer }} are on the wire and no bytes move",
         runbook: "kv-transfer",
-        panel: pd("transfers-open"),
+        panel: transfer("transfers-open"),
         threshold: None,
     }
 }
@@ -78,7 +82,7 @@ fn cascade() -> Alert {
         summary: "clients of {{ $labels.model_name }} give up and their aborts break transfers in \
                   flight",
         runbook: "abort-cascade",
-        panel: pd("client-aborts"),
+        panel: flow("client-aborts"),
         threshold: Some(slo::CLIENT_ABORTS_PER_SECOND),
     }
 }
@@ -112,7 +116,7 @@ fn peer_down() -> Alert {
         summary: "{{ $labels.instance }} cannot reach {{ $labels.peer_role }} {{ $labels.peer }}, \
                   which is not known to be down: look at the link",
         runbook: "peer-down",
-        panel: pd("peers-up"),
+        panel: transfer("peers-up"),
         threshold: None,
     }
 }

@@ -1,18 +1,18 @@
-//! The lower half of the overview: latency, failures, state, processes.
+//! The lower half of the overview: latency, failures, state.
 
 use crate::boards::common::{self, INSTANCE as BY_INSTANCE};
-use crate::build::{folded, heatmap, line, section, stat, state_timeline, table, time_series};
+use crate::build::{bar_chart, heatmap, line, section, state_timeline, time_series};
 use crate::ir::{Color, Line, Panel, Section, Stack};
+use crate::lint::Lint;
 use metric_catalog::def::{Histogram, Label, LabelSet, Unit};
 use metric_catalog::labels::{
-    AbortInitiator, AbortReason, AbortStage, Cuda, DpSize, EngineState, Format, GitSha, Instance,
-    Kernel, KvDtype, ModelName, Op, PageTokens, RejectReason, Route, Rustc, Slo, StartupPhase,
-    TpSize, TtftPhase, Version,
+    AbortInitiator, AbortReason, AbortStage, EngineState, Instance, ModelName, RejectReason, Route,
+    Slo, TtftPhase,
 };
 use metric_catalog::promql::{
-    Expr, Selection, Window, bucket_rate, max, mean, observed, quantile, rate, ratio, recorded, sum,
+    Expr, Selection, Window, bucket_rate, increase, max, mean, observed, quantile, recorded, sum,
 };
-use metric_catalog::{process, server, slo};
+use metric_catalog::{server, slo};
 
 const NOW: Window = Window::Interval;
 
@@ -73,6 +73,19 @@ pub(super) fn latency() -> Section {
                 server::REQUEST_TIME_PER_OUTPUT_TOKEN,
                 None,
             ),
+            time_series("http-duration")
+                .title("HTTP duration, p95 by route")
+                .describe(
+                    "From accept to the last byte, by route. Probes and metrics pages must stay \
+                     under 10 ms also under load; inference routes follow output length.",
+                )
+                .unit(Unit::Seconds)
+                .query(
+                    quantile(0.95, server::HTTP_REQUEST_DURATION, NOW).by(Route::KEY),
+                    "{{route}}",
+                )
+                .log_scale()
+                .into(),
         ],
     );
     section("latency", "Latency", vec![first, rest])
@@ -115,13 +128,9 @@ fn inter_token_latency() -> Panel {
         .into()
 }
 
-/// Errors, refusals, aborts.
-pub(super) fn failures() -> Section {
-    let aborted = common::seen(server::REQUESTS_ABORTED, NOW)
-        .by((AbortStage::KEY, AbortInitiator::KEY, AbortReason::KEY))
-        .above(0.0)
-        .or_on(&[], common::seen(server::REQUESTS_ABORTED, NOW).total().labelled("reason", "none"));
-    let ratios = line(
+/// Shares of requests that failed or were refused.
+pub(super) fn ratios() -> Line {
+    line(
         8,
         vec![
             time_series("error-ratio")
@@ -149,10 +158,35 @@ pub(super) fn failures() -> Section {
                 .threshold_lines()
                 .into(),
         ],
-    );
+    )
+}
+
+/// Errors, refusals, aborts.
+pub(super) fn failures() -> Section {
+    let aborted = common::seen(server::REQUESTS_ABORTED, NOW)
+        .by((AbortStage::KEY, AbortInitiator::KEY, AbortReason::KEY))
+        .above(0.0)
+        .or_on(&[], common::seen(server::REQUESTS_ABORTED, NOW).total().labelled("reason", "none"));
+    let refused = sum(observed(increase(server::REQUESTS_REJECTED, Window::Range)));
+    let reasons = refused.by(RejectReason::KEY).above(0.0);
     let counts = line(
         8,
         vec![
+            bar_chart("refusal-reasons", "reason")
+                .title("Why requests were refused")
+                .describe(
+                    "Requests refused in the shown range, by reason. `drain_time`, \
+                     `queue_tokens_full` and `queue_requests_full`: too little capacity for what \
+                     comes; `invalid`: the client; `draining`: a shutdown; `unhealthy`: an engine \
+                     that failed.",
+                )
+                .unit(Unit::Requests)
+                .query(reasons.in_unit(Unit::Requests), "refused")
+                .allow(Lint::L05, "one value for the whole range that is shown")
+                .no_value("nobody was refused in this range")
+                .alert("RequestsRejected")
+                .detail(common::QUEUE)
+                .into(),
             time_series("refusals")
                 .title("Refusals by reason")
                 .describe(
@@ -178,7 +212,7 @@ pub(super) fn failures() -> Section {
                 .into(),
         ],
     );
-    section("failures", "Errors, refusals, aborts", vec![ratios, counts])
+    section("failures", "Who is refused or gives up", vec![counts])
 }
 
 /// Lifecycle state and alerts over time.
@@ -228,165 +262,4 @@ fn engine_state_code() -> Expr {
         .or(code(EngineState::Draining, 4.0))
         .or(code(EngineState::Failed, 5.0));
     max(all).by(Instance::KEY)
-}
-
-/// The processes themselves; folded, for when the rest does not explain it.
-pub(super) fn processes() -> Section {
-    let lines = vec![resources(), self_observation(), builds(), kernels_and_configuration()];
-    folded("processes", "Processes", lines)
-}
-
-fn resources() -> Line {
-    line(
-        7,
-        vec![
-            time_series("cpu")
-                .title("CPU")
-                .describe(
-                    "Cores in use. Flat at the number of threads: the engine is compute bound.",
-                )
-                .unit(Unit::Count)
-                .query(
-                    sum(rate(process::CPU_SECONDS, NOW)).by(Instance::KEY).in_unit(Unit::Count),
-                    BY_INSTANCE,
-                )
-                .into(),
-            time_series("memory")
-                .title("Resident memory")
-                .describe(
-                    "Weights, KV pools and buffers. It should not grow once the engine is ready.",
-                )
-                .unit(Unit::Bytes)
-                .query(max(process::RESIDENT_MEMORY).by(Instance::KEY), BY_INSTANCE)
-                .into(),
-            time_series("http-duration")
-                .title("HTTP duration, p95 by route")
-                .describe(
-                    "From accept to the last byte, by route. Probes and metrics pages must stay \
-                     under 10 ms also under load; inference routes follow output length.",
-                )
-                .unit(Unit::Seconds)
-                .query(
-                    quantile(0.95, server::HTTP_REQUEST_DURATION, NOW).by(Route::KEY),
-                    "{{route}}",
-                )
-                .log_scale()
-                .into(),
-            time_series("event-loop-delay")
-                .title("Event loop delay, p99")
-                .describe(
-                    "How late a 10 ms timer of the HTTP side wakes up. Above 50 ms the machine is \
-                     short of cores for HTTP: give the engine fewer threads.",
-                )
-                .unit(Unit::Seconds)
-                .query(
-                    quantile(0.99, server::TOKIO_EVENT_LOOP_DELAY, NOW).by(Instance::KEY),
-                    BY_INSTANCE,
-                )
-                .into(),
-        ],
-    )
-}
-
-fn self_observation() -> Line {
-    let requests = ratio(
-        sum(server::HTTP_REQUESTS_IN_FLIGHT).by(Instance::KEY),
-        max(server::RUNNING_REQUESTS_LIMIT).by(Instance::KEY),
-    );
-    line(
-        7,
-        vec![
-            time_series("render-time")
-                .title("Metrics page render time")
-                .describe("Mean time to render the metrics page: the cost of being watched.")
-                .unit(Unit::Seconds)
-                .query(mean(server::METRICS_RENDER_DURATION, NOW).by(Instance::KEY), BY_INSTANCE)
-                .into(),
-            time_series("series")
-                .title("Series")
-                .describe("Series on the metrics page. Must not grow with traffic.")
-                .unit(Unit::Count)
-                .query(max(server::METRICS_SERIES).by(Instance::KEY), BY_INSTANCE)
-                .into(),
-            time_series("in-flight")
-                .title("HTTP requests in flight, by running limit")
-                .describe(
-                    "Open HTTP requests over the largest running batch. Above 1, some of them \
-                     wait in the queue.",
-                )
-                .unit(Unit::Ratio)
-                .query(requests, BY_INSTANCE)
-                .into(),
-            stat("startup")
-                .title("Startup phases")
-                .describe("How long each phase of the last start took.")
-                .unit(Unit::Seconds)
-                .query(max(server::STARTUP_PHASE).by(StartupPhase::KEY), "{{phase}}")
-                .base(Color::Text)
-                .plain()
-                .names()
-                .into(),
-        ],
-    )
-}
-
-fn builds() -> Line {
-    let build = max(server::BUILD_INFO).by((
-        Instance::KEY,
-        Version::KEY,
-        GitSha::KEY,
-        Rustc::KEY,
-        Cuda::KEY,
-    ));
-    let columns = [
-        ("instance", "Instance"),
-        ("version", "Version"),
-        ("git_sha", "Commit"),
-        ("rustc", "Compiler"),
-        ("cuda", "CUDA"),
-    ];
-    let builds = table("builds", &columns)
-        .title("Builds")
-        .describe("What each process was built from. Different builds side by side are a rollout.")
-        .unit(Unit::Flag)
-        .query(build, "");
-    line(5, vec![builds.into()])
-}
-
-fn kernels_and_configuration() -> Line {
-    let kernel = max(server::KERNEL_INFO).by((Instance::KEY, Op::KEY, Format::KEY, Kernel::KEY));
-    let columns = [
-        ("instance", "Instance"),
-        ("op", "Operation"),
-        ("format", "Weights"),
-        ("kernel", "Kernel"),
-    ];
-    let kernels = table("kernels", &columns)
-        .title("Kernels")
-        .describe(
-            "Code path of each operation. `reference` where a faster one is expected: the \
-             processor lacks an instruction set.",
-        )
-        .unit(Unit::Flag)
-        .query(kernel, "");
-    let configuration = max(server::CONFIG_INFO).by((
-        Instance::KEY,
-        TpSize::KEY,
-        DpSize::KEY,
-        KvDtype::KEY,
-        PageTokens::KEY,
-    ));
-    let columns = [
-        ("instance", "Instance"),
-        ("tp_size", "Tensor parallel"),
-        ("dp_size", "Data parallel"),
-        ("kv_dtype", "KV type"),
-        ("page_tokens", "Tokens per page"),
-    ];
-    let configuration = table("configuration", &columns)
-        .title("Configuration")
-        .describe("The settings that other panels must be read against.")
-        .unit(Unit::Flag)
-        .query(configuration, "");
-    line(7, vec![kernels.into(), configuration.into()])
 }

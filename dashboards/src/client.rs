@@ -76,6 +76,21 @@ impl Prometheus {
         self.http.address()
     }
 
+    /// What it asks with, for questions of other kinds.
+    #[must_use]
+    pub const fn http(&self) -> &Http {
+        &self.http
+    }
+
+    /// Why an answer to a question for `path` is none of a Prometheus, and what would work.
+    #[must_use]
+    pub fn refusal(&self, path: &str, answer: &http::Answer) -> ClientError {
+        if answer.status == 200 {
+            return self.odd(path, "it has no status and data".to_owned(), &answer.body);
+        }
+        self.status(path, answer)
+    }
+
     /// Version of the server.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! Flags of the passed-through programs are not declared here: each program declares its own once.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand};
@@ -24,6 +24,8 @@ pub struct Cli {
 pub enum Command {
     /// Start everything: the model server, the metrics store, the console, and a light demo load.
     Up(Box<UpArgs>),
+    /// The console over a Prometheus that exists: the generated boards, its rules and alerts.
+    Console(Box<ConsoleArgs>),
     /// Put load on any OpenAI-compatible server: latencies, goodput, refusals, and whether the
     /// server's counters tell the truth.
     Bench(Box<BenchArgs>),
@@ -78,6 +80,12 @@ pub struct UpArgs {
     /// Port of the console and of the Prometheus API; 0 chooses a free one.
     #[arg(long, default_value_t = 8088, env = "SIGHTLINE_CONSOLE_PORT")]
     pub console_port: u16,
+    /// A further name under which the console answers, as that of a proxy in front of it; may be
+    /// given more than once. On a loopback address it answers to loopback addresses, localhost
+    /// and these names only.
+    #[arg(long = "allowed-host", value_name = "NAME", env = "SIGHTLINE_ALLOWED_HOSTS")]
+    #[arg(value_delimiter = ',')]
+    pub allowed_hosts: Vec<String>,
     /// A `sightline-exporter` that runs on this machine already, as 127.0.0.1:9840: it is asked
     /// what the boards and alerts of hosts show, and none is started.
     #[arg(long, value_name = "HOST:PORT", env = "SIGHTLINE_NODE_EXPORTER")]
@@ -105,6 +113,46 @@ pub struct UpArgs {
     /// Further options of the server, after `--` (see `sightline server serve --help`).
     #[arg(last = true, value_name = "SERVER OPTIONS")]
     pub server_args: Vec<OsString>,
+}
+
+/// Options of `console`.
+#[derive(Debug, clap::Args)]
+pub struct ConsoleArgs {
+    /// The Prometheus, or what answers as one does (Thanos, Mimir, VictoriaMetrics): http://HOST:PORT
+    /// or https://HOST, with the path that it lies below.
+    #[arg(long, value_name = "URL", env = "SIGHTLINE_PROMETHEUS")]
+    pub prometheus: String,
+    /// Address and port to listen on; port 0 chooses a free one.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8089")]
+    #[arg(env = "SIGHTLINE_CONSOLE_LISTEN")]
+    pub listen: SocketAddr,
+    /// Whose boards are shown; may be given more than once. By default those whose metrics the
+    /// Prometheus has.
+    #[arg(long = "target", value_name = "TARGET", value_parser = ["sightline", "sglang", "vllm"])]
+    pub targets: Vec<String>,
+    /// A further name under which the console answers, as that of a proxy in front of it; may be
+    /// given more than once.
+    #[arg(long = "allowed-host", value_name = "NAME", env = "SIGHTLINE_ALLOWED_HOSTS")]
+    #[arg(value_delimiter = ',')]
+    pub allowed_hosts: Vec<String>,
+    /// Name for basic authentication at the Prometheus.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// File with the password of the user in its first line, read at the start.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// File with a bearer token in its first line, read at the start.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// File with certificates of authorities (PEM), in place of those that this host trusts.
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// How long the Prometheus may take for one answer.
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub timeout: String,
+    /// Time between two scrapes there, for rates; by default what its targets say, else 15s.
+    #[arg(long, value_name = "DURATION")]
+    pub scrape_interval: Option<String>,
 }
 
 impl UpArgs {

@@ -15,6 +15,8 @@ mod dice;
 mod exposition;
 mod http;
 mod promapi;
+#[cfg(test)]
+mod prometheus;
 mod promql;
 mod rules;
 mod scrape;
@@ -34,6 +36,12 @@ const USAGE: u8 = 64;
 #[must_use]
 pub fn up(args: cli::UpArgs) -> ExitCode {
     up::run(&args)
+}
+
+/// Runs `sightline console` until it is told to stop.
+#[must_use]
+pub fn console(args: &cli::ConsoleArgs) -> ExitCode {
+    console::serve::run(args)
 }
 
 /// Runs `sightline bench` to its end; its help lists the exit codes.

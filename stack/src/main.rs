@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Up(args) => stack::up(*args),
+        Command::Console(args) => stack::console(&args),
         Command::Bench(args) => stack::bench(&args),
         Command::Server(passed) => {
             stack::end_with_parent();

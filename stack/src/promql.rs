@@ -8,6 +8,7 @@
 mod aggregate;
 mod ast;
 mod binary;
+mod budget;
 mod check;
 #[cfg(test)]
 mod differential;
@@ -27,15 +28,17 @@ mod window;
 
 use thiserror::Error;
 
+pub(crate) use budget::{Budget, SAMPLES_MAX};
 pub(crate) use value::{Point, RangeSeries};
 
 use crate::store::{Labels, Matcher, Store};
 use ast::{Expr, Type};
+use budget::Account;
 use eval::{Evaluator, Grid};
 use value::Value;
 
 /// How far back an instant selector looks for a sample.
-const LOOKBACK_MS: i64 = 5 * 60 * 1000;
+pub(crate) const LOOKBACK_MS: i64 = 5 * 60 * 1000;
 
 /// Steps of one range query, as in Prometheus.
 pub(crate) const STEPS_MAX: i64 = 11_000;
@@ -75,6 +78,9 @@ pub(crate) enum QueryError {
     /// The query met data that it cannot combine, or a bound.
     #[error("{0}")]
     Execution(String),
+    /// It was told to end before it had an answer.
+    #[error("query timed out in expression evaluation")]
+    Stopped,
 }
 
 /// The answer of an instant query.
@@ -103,9 +109,20 @@ impl Query {
         Ok(Self { expr })
     }
 
-    /// The value at one time (Unix milliseconds).
+    /// The value at one time (Unix milliseconds), within the default budget.
     pub(crate) fn instant(&self, store: &Store, time_ms: i64) -> Result<Answer, QueryError> {
-        let evaluator = Evaluator::new(store, Grid { start: time_ms, step: 1, count: 1 });
+        self.instant_within(store, time_ms, &Budget::default())
+    }
+
+    /// The value at one time (Unix milliseconds).
+    pub(crate) fn instant_within(
+        &self,
+        store: &Store,
+        time_ms: i64,
+        budget: &Budget,
+    ) -> Result<Answer, QueryError> {
+        let account = Account::new(budget);
+        let evaluator = Evaluator::new(store, Grid { start: time_ms, step: 1, count: 1 }, &account);
         if self.expr.kind() == Type::Matrix {
             let matrix = evaluator.matrix(&self.expr)?;
             return Ok(Answer::Matrix(matrix.into_raw(time_ms)));
@@ -131,6 +148,7 @@ impl Query {
         start_ms: i64,
         end_ms: i64,
         step_ms: i64,
+        budget: &Budget,
     ) -> Result<Vec<RangeSeries>, QueryError> {
         let count = usize::try_from((end_ms - start_ms) / step_ms + 1).unwrap_or(0);
         let grid = Grid { start: start_ms, step: step_ms, count };
@@ -148,7 +166,9 @@ impl Query {
             let timed = values.into_iter().enumerate();
             timed.filter_map(|(i, v)| Some((grid.time(i), v?))).collect()
         };
-        let mut out: Vec<RangeSeries> = match Evaluator::new(store, grid).eval(&self.expr)? {
+        let account = Account::new(budget);
+        let value = Evaluator::new(store, grid, &account).eval(&self.expr)?;
+        let mut out: Vec<RangeSeries> = match value {
             Value::Scalar(values) => {
                 let points = points(values.into_iter().map(Some).collect());
                 vec![RangeSeries { labels: Labels::default(), points }]
@@ -174,6 +194,13 @@ pub(crate) fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
         return Ok(selector.matchers);
     }
     Err(QueryError::Bad("expected a series selector".to_owned()))
+}
+
+/// Whether a text can be the name of a label.
+pub(crate) fn is_label_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    let head = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    head && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 /// Reads a duration such as `5m`; milliseconds.

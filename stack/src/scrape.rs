@@ -23,10 +23,13 @@ use crate::store::{NAME, STALE, SeriesRef, Store};
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A busy machine answers late; the ticks in between are skipped.
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A page larger than this is a failed scrape.
 const PAGE_BYTES_MAX: usize = 32 << 20;
+
+/// Families whose type and help are known; of more, only the samples are kept.
+const FAMILIES_MAX: usize = 10_000;
 
 /// Where metrics are read, and the labels that every series of the target gets.
 #[derive(Debug, Clone)]
@@ -178,7 +181,11 @@ impl Scraper {
         }
         // Targets of other roles have families of their own.
         let mut known = self.knowledge.families.lock().unwrap_or_else(PoisonError::into_inner);
-        known.extend(page.families);
+        for (name, family) in page.families {
+            if known.len() < FAMILIES_MAX || known.contains_key(&name) {
+                known.insert(name, family);
+            }
+        }
         drop(known);
         Ok(batch.len())
     }

@@ -8,7 +8,7 @@ mod labels;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{PoisonError, RwLock};
 
 use chunk::Chunk;
@@ -27,7 +27,8 @@ pub(crate) fn is_stale(value: f64) -> bool {
 pub(crate) struct Bounds {
     /// Samples older than this, counted from the newest, are dropped.
     pub(crate) retention_ms: i64,
-    /// Bytes of chunks; when they are passed, the oldest samples go first.
+    /// Bytes of samples and labels; when they are passed, the oldest samples go first. Labels may
+    /// take a quarter of it: new series beyond that are refused.
     pub(crate) bytes_max: usize,
     /// New series beyond this are refused.
     pub(crate) series_max: usize,
@@ -54,9 +55,24 @@ pub(crate) struct SeriesSamples {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) series: usize,
+    /// Of samples and labels.
     pub(crate) bytes: usize,
     /// Samples not taken because a bound or the order in time forbade it.
     pub(crate) refused: u64,
+}
+
+/// What the store holds now, in more detail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) series: usize,
+    pub(crate) chunks: usize,
+    pub(crate) label_pairs: usize,
+    /// Unix milliseconds of the oldest and newest sample; 0 while there is none.
+    pub(crate) oldest_ms: i64,
+    pub(crate) newest_ms: i64,
+    /// Metrics with the most series and labels with the most values, most first.
+    pub(crate) by_metric: Vec<(String, usize)>,
+    pub(crate) by_label: Vec<(String, usize)>,
 }
 
 #[derive(Debug)]
@@ -72,6 +88,7 @@ struct Inner {
     by_labels: HashMap<Labels, u64>,
     by_name: HashMap<String, BTreeSet<u64>>,
     bytes: usize,
+    label_bytes: usize,
     refused: u64,
     newest_ms: i64,
     swept_ms: i64,
@@ -100,9 +117,41 @@ impl Store {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What it may hold.
+    pub(crate) const fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         let inner = self.read();
-        Totals { series: inner.series.len(), bytes: inner.bytes, refused: inner.refused }
+        let bytes = inner.bytes + inner.label_bytes;
+        Totals { series: inner.series.len(), bytes, refused: inner.refused }
+    }
+
+    /// Counts what is held, with the `top` first of each list.
+    pub(crate) fn summary(&self, top: usize) -> Summary {
+        let inner = self.read();
+        let mut values: HashMap<&str, HashSet<&str>> = HashMap::new();
+        for series in inner.series.values() {
+            for (name, value) in series.labels.iter() {
+                values.entry(name).or_default().insert(value);
+            }
+        }
+        let most = |mut counts: Vec<(String, usize)>| {
+            counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            counts.truncate(top);
+            counts
+        };
+        let oldest = inner.series.values().filter_map(|s| Some(s.chunks.front()?.first_ms)).min();
+        Summary {
+            series: inner.series.len(),
+            chunks: inner.series.values().map(|s| s.chunks.len()).sum(),
+            label_pairs: values.values().map(HashSet::len).sum(),
+            oldest_ms: oldest.unwrap_or(0),
+            newest_ms: inner.newest_ms,
+            by_metric: most(inner.by_name.iter().map(|(n, ids)| (n.clone(), ids.len())).collect()),
+            by_label: most(values.iter().map(|(n, v)| ((*n).to_owned(), v.len())).collect()),
+        }
     }
 
     /// Finds a series or makes it; `None` when the bound on series is reached.
@@ -110,7 +159,7 @@ impl Store {
         if let Some(id) = self.read().by_labels.get(labels) {
             return Some(SeriesRef(*id));
         }
-        self.write().create(labels, self.bounds.series_max)
+        self.write().create(labels, &self.bounds)
     }
 
     /// Appends one sample to each series; false in the answer means that the series is gone.
@@ -120,7 +169,8 @@ impl Store {
         let mut inner = self.write();
         let taken = samples.iter().map(|(id, time, value)| inner.push(id.0, *time, *value));
         let taken = taken.collect();
-        if inner.newest_ms - inner.swept_ms >= SWEEP_MS || inner.bytes > self.bounds.bytes_max {
+        let bytes = inner.bytes + inner.label_bytes;
+        if inner.newest_ms - inner.swept_ms >= SWEEP_MS || bytes > self.bounds.bytes_max {
             inner.sweep(&self.bounds);
         }
         taken
@@ -134,29 +184,43 @@ impl Store {
     }
 
     /// Every series that satisfies all matchers and has a sample in the range, with the samples
-    /// from `from_ms` to `to_ms` (both included), sorted by labels.
+    /// from `from_ms` to `to_ms` (both included), sorted by labels; none when they are more than
+    /// `most` together.
+    pub(crate) fn select_at_most(
+        &self,
+        matchers: &[Matcher],
+        from_ms: i64,
+        to_ms: i64,
+        most: usize,
+    ) -> Option<Vec<SeriesSamples>> {
+        let inner = self.read();
+        let mut left = most;
+        let mut found = Vec::new();
+        for series in inner.matching(matchers) {
+            let mut samples = Vec::new();
+            for chunk in &series.chunks {
+                if chunk.last_ms >= from_ms && chunk.first_ms <= to_ms {
+                    chunk.read(from_ms, to_ms, &mut samples);
+                }
+            }
+            left = left.checked_sub(samples.len())?;
+            if !samples.is_empty() {
+                found.push(SeriesSamples { labels: series.labels.clone(), samples });
+            }
+        }
+        found.sort_by(|a: &SeriesSamples, b| a.labels.cmp(&b.labels));
+        Some(found)
+    }
+
+    /// The same without a bound.
+    #[cfg(test)]
     pub(crate) fn select(
         &self,
         matchers: &[Matcher],
         from_ms: i64,
         to_ms: i64,
     ) -> Vec<SeriesSamples> {
-        let inner = self.read();
-        let mut found: Vec<SeriesSamples> = inner
-            .matching(matchers)
-            .filter_map(|series| {
-                let mut samples = Vec::new();
-                for chunk in &series.chunks {
-                    if chunk.last_ms >= from_ms && chunk.first_ms <= to_ms {
-                        chunk.read(from_ms, to_ms, &mut samples);
-                    }
-                }
-                let labels = series.labels.clone();
-                (!samples.is_empty()).then_some(SeriesSamples { labels, samples })
-            })
-            .collect();
-        found.sort_by(|a, b| a.labels.cmp(&b.labels));
-        found
+        self.select_at_most(matchers, from_ms, to_ms, usize::MAX).expect("no bound")
     }
 
     /// The label sets of the series that satisfy all matchers and have samples in the range.
@@ -173,14 +237,17 @@ impl Store {
 }
 
 impl Inner {
-    fn create(&mut self, labels: &Labels, series_max: usize) -> Option<SeriesRef> {
+    fn create(&mut self, labels: &Labels, bounds: &Bounds) -> Option<SeriesRef> {
         if let Some(id) = self.by_labels.get(labels) {
             return Some(SeriesRef(*id));
         }
-        if self.series.len() >= series_max {
+        let bytes = labels.size();
+        let full = self.series.len() >= bounds.series_max;
+        if full || self.label_bytes + bytes > bounds.bytes_max / 4 {
             self.refused += 1;
             return None;
         }
+        self.label_bytes += bytes;
         let id = self.next;
         self.next += 1;
         self.by_labels.insert(labels.clone(), id);
@@ -221,7 +288,7 @@ impl Inner {
         self.swept_ms = self.newest_ms;
         let mut floor = self.newest_ms - bounds.retention_ms;
         self.drop_before(floor);
-        while self.bytes > bounds.bytes_max && floor < self.newest_ms {
+        while self.bytes + self.label_bytes > bounds.bytes_max && floor < self.newest_ms {
             floor += ((self.newest_ms - floor) / 10).max(1);
             self.drop_before(floor);
         }
@@ -240,6 +307,7 @@ impl Inner {
         for id in gone {
             let Some(series) = self.series.remove(&id) else { continue };
             self.by_labels.remove(&series.labels);
+            self.label_bytes -= series.labels.size();
             let name = series.labels.get(NAME).unwrap_or("");
             if let Some(ids) = self.by_name.get_mut(name) {
                 ids.remove(&id);

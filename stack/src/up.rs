@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cli::UpArgs;
-use crate::console;
+use crate::console::{self, Guard};
 use crate::demo;
 use crate::promapi::Api;
 use crate::rules::Rules;
@@ -154,7 +154,8 @@ async fn live(args: &UpArgs) -> Result<u8, Failure> {
     if args.wants_demo_load() {
         tasks.spawn(demo::run(front.address.clone(), model.clone(), load.clone()));
     }
-    let address = start_parts(&targets, console, &stop, &tasks)?;
+    let guard = Guard::new(args.host, &args.allowed_hosts);
+    let address = start_parts(&targets, console, guard, &stop, &tasks)?;
     announce(args, &front, &model, &address, &node);
 
     tokio::select! {
@@ -185,6 +186,7 @@ pub(crate) async fn first_to_end(children: &mut [Child]) -> Failure {
 fn start_parts(
     targets: &[(&str, String)],
     console: TcpListener,
+    guard: Guard,
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) -> Result<String, Failure> {
@@ -205,7 +207,7 @@ fn start_parts(
         tasks.spawn(scraper.run(stop.clone()));
     }
     tasks.spawn(Arc::clone(&rules).run(Arc::clone(&store), stop.clone()));
-    let routes = console::routes(Arc::new(Api::new(store, rules, knowledge)));
+    let routes = console::routes(Arc::new(Api::new(store, rules, knowledge)), guard);
     let until = stop.clone().cancelled_owned();
     tasks.spawn(async move {
         let served = axum::serve(console, routes).with_graceful_shutdown(until).await;

@@ -10,8 +10,7 @@ pub(super) fn html() -> String {
     let mut page = String::from(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <title>Runbook · Sightline</title><link rel=\"stylesheet\" href=\"/css/theme.css\">\
-         <style>main { max-width: 48rem; margin: 2rem auto; padding: 0 1rem; line-height: 1.5 }\
-         p { white-space: pre-wrap } h2 { margin-top: 2.5rem }</style></head><body><main>\n",
+         <link rel=\"stylesheet\" href=\"/css/runbook.css\"></head><body><main>\n",
     );
     for block in TEXT.split("\n\n").map(|block| escape(block.trim())) {
         if let Some(title) = block.strip_prefix("## ") {
@@ -46,7 +45,7 @@ mod tests {
         let page = html();
         let mut links = 0;
         for board in crate::console::board_texts() {
-            let text = std::str::from_utf8(board).expect("boards are UTF-8");
+            let text = std::str::from_utf8(&board).expect("boards are UTF-8");
             for link in text.split('"').filter(|text| text.starts_with(PATH)) {
                 let anchor = link.split('#').nth(1).expect("a link to a section");
                 assert!(page.contains(&format!("<h2 id=\"{anchor}\">")), "{link}");

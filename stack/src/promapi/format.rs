@@ -11,13 +11,20 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// A sample value in Prometheus' notation.
+#[cfg(test)]
 pub(crate) fn value(value: f64) -> String {
+    let mut out = String::new();
+    push_value(&mut out, value);
+    out
+}
+
+fn push_value(out: &mut String, value: f64) {
     if value.is_nan() {
-        "NaN".to_owned()
+        out.push_str("NaN");
     } else if value.is_infinite() {
-        if value > 0.0 { "+Inf".to_owned() } else { "-Inf".to_owned() }
+        out.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
     } else {
-        value.to_string()
+        write!(out, "{value}").expect("writing to a string does not fail");
     }
 }
 
@@ -26,8 +33,16 @@ pub(super) fn seconds(ms: i64) -> String {
     (ms as f64 / 1000.0).to_string()
 }
 
-fn point((time, sample): Point) -> String {
-    format!("[{},\"{}\"]", seconds(time), value(sample))
+fn push_point(out: &mut String, (time, sample): Point) {
+    write!(out, "[{},\"", time as f64 / 1000.0).expect("writing to a string does not fail");
+    push_value(out, sample);
+    out.push_str("\"]");
+}
+
+fn point(sample: Point) -> String {
+    let mut out = String::new();
+    push_point(&mut out, sample);
+    out
 }
 
 pub(super) fn labels(labels: &Labels) -> String {
@@ -36,19 +51,26 @@ pub(super) fn labels(labels: &Labels) -> String {
 }
 
 pub(crate) fn matrix(series: &[RangeSeries]) -> String {
-    let mut out = String::from(r#"{"resultType":"matrix","result":["#);
+    let points: usize = series.iter().map(|one| one.points.len()).sum();
+    let mut out = String::with_capacity(64 + series.len() * 128 + points * 24);
+    out.push_str(r#"{"resultType":"matrix","result":["#);
     for (index, one) in series.iter().enumerate() {
         let comma = if index > 0 { "," } else { "" };
-        let points: Vec<String> = one.points.iter().copied().map(point).collect();
-        let points = points.join(",");
-        write!(out, r#"{comma}{{"metric":{},"values":[{points}]}}"#, labels(&one.labels))
+        write!(out, r#"{comma}{{"metric":{},"values":["#, labels(&one.labels))
             .expect("writing to a string does not fail");
+        for (index, point) in one.points.iter().enumerate() {
+            if index > 0 {
+                out.push(',');
+            }
+            push_point(&mut out, *point);
+        }
+        out.push_str("]}");
     }
     out.push_str("]}");
     out
 }
 
-pub(super) fn answer(answer: &Answer, time_ms: i64) -> String {
+pub(crate) fn answer(answer: &Answer, time_ms: i64) -> String {
     match answer {
         Answer::Scalar(value) => {
             format!(r#"{{"resultType":"scalar","result":{}}}"#, point((time_ms, *value)))

@@ -1,14 +1,22 @@
 //! Parameters of a request: the query string and a form body together.
 
+use std::time::Duration;
+
 use crate::promql;
 
 /// Decoded name-value pairs in order.
 #[derive(Debug, Default)]
-pub(super) struct Params(Vec<(String, String)>);
+pub(crate) struct Params(Vec<(String, String)>);
+
+impl From<Vec<(String, String)>> for Params {
+    fn from(pairs: Vec<(String, String)>) -> Self {
+        Self(pairs)
+    }
+}
 
 impl Params {
     /// Decodes both sources; a form body comes first, as in Prometheus.
-    pub(super) fn parse(query: Option<&str>, body: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(query: Option<&str>, body: &[u8]) -> Result<Self, String> {
         let body = std::str::from_utf8(body).map_err(|_| "form is not UTF-8".to_owned())?;
         let mut pairs = Vec::new();
         for part in body.split('&').chain(query.unwrap_or("").split('&')) {
@@ -21,20 +29,16 @@ impl Params {
         Ok(Self(pairs))
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.all(name).next().filter(|value| !value.is_empty())
     }
 
-    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn required(&self, name: &str) -> Result<&str, String> {
-        self.get(name).ok_or_else(|| format!("invalid parameter {name:?}: it is missing"))
-    }
-
     /// A time in Unix milliseconds.
-    pub(super) fn time(&self, name: &str) -> Result<Option<i64>, String> {
+    pub(crate) fn time(&self, name: &str) -> Result<Option<i64>, String> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let wrong =
             || format!("invalid parameter {name:?}: cannot parse {text:?} to a valid timestamp");
@@ -45,16 +49,43 @@ impl Params {
         milliseconds(seconds).map(Some).ok_or_else(wrong)
     }
 
-    /// A positive duration in milliseconds: seconds, or text such as `15s`.
-    pub(super) fn duration(&self, name: &str) -> Result<i64, String> {
-        let text = self.required(name)?;
+    /// A duration in milliseconds: seconds, or text such as `15s`.
+    fn length(&self, name: &str) -> Result<Option<i64>, String> {
+        let Some(text) = self.get(name) else { return Ok(None) };
         let parsed = match text.parse::<f64>() {
             Ok(seconds) => milliseconds(seconds),
             Err(_) => promql::parse_duration(text),
         };
         let wrong =
             || format!("invalid parameter {name:?}: cannot parse {text:?} to a valid duration");
-        let ms = parsed.ok_or_else(wrong)?;
+        parsed.map(Some).ok_or_else(wrong)
+    }
+
+    /// How long the client waits at most.
+    pub(crate) fn timeout(&self) -> Result<Option<Duration>, String> {
+        let ms = self.length("timeout")?;
+        Ok(ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))))
+    }
+
+    /// How far back an instant selector looks, in milliseconds.
+    pub(crate) fn lookback(&self) -> Result<Option<i64>, String> {
+        let ms = self.length("lookback_delta")?;
+        match ms {
+            Some(..=0) => Err("invalid parameter \"lookback_delta\": not above zero".to_owned()),
+            ms => Ok(ms),
+        }
+    }
+
+    /// A positive duration in milliseconds.
+    pub(crate) fn duration(&self, name: &str) -> Result<i64, String> {
+        let ms = match self.length(name)? {
+            Some(ms) => ms,
+            None => {
+                return Err(format!(
+                    "invalid parameter {name:?}: cannot parse \"\" to a valid duration"
+                ));
+            }
+        };
         if ms <= 0 {
             return Err(format!(
                 "invalid parameter {name:?}: zero or negative query resolution step widths are \
@@ -65,7 +96,7 @@ impl Params {
     }
 
     /// A switch, off when absent; the words are those of Go's `ParseBool`.
-    pub(super) fn flag(&self, name: &str) -> Result<bool, String> {
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, String> {
         match self.get(name) {
             None | Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
@@ -75,7 +106,7 @@ impl Params {
         }
     }
 
-    pub(super) fn limit(&self) -> Result<usize, String> {
+    pub(crate) fn limit(&self) -> Result<usize, String> {
         match self.get("limit").map(str::parse::<usize>) {
             None | Some(Ok(0)) => Ok(usize::MAX),
             Some(Ok(limit)) => Ok(limit),
@@ -119,6 +150,11 @@ fn rfc3339(text: &str) -> Option<i64> {
     }
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let limits =
+        [(month, 1..=12), (day, 1..=31), (hour, 0..=23), (minute, 0..=59), (second, 0..=59)];
+    if !limits.iter().all(|(value, valid)| valid.contains(value)) {
+        return None;
+    }
     let zone_at = 19 + text.get(19..)?.find(['Z', '+', '-'])?;
     let fraction: f64 = match text.get(19..zone_at)? {
         "" => 0.0,
@@ -126,8 +162,9 @@ fn rfc3339(text: &str) -> Option<i64> {
     };
     let offset_minutes = match text.get(zone_at..)? {
         "Z" => 0,
-        zone if zone.len() == 6 => {
-            let minutes = zone[1..3].parse::<i64>().ok()? * 60 + zone[4..6].parse::<i64>().ok()?;
+        zone if zone.len() == 6 && zone.get(3..4) == Some(":") => {
+            let hours = zone.get(1..3)?.parse::<i64>().ok()?;
+            let minutes = hours * 60 + zone.get(4..6)?.parse::<i64>().ok()?;
             if zone.starts_with('-') { -minutes } else { minutes }
         }
         _ => return None,
@@ -171,6 +208,9 @@ mod tests {
         assert_eq!(params.time("b"), Ok(Some(1_769_853_600_250)));
         assert_eq!(params.time("c"), Ok(Some(1_769_853_600_000)));
         assert!(params.time("d").is_err());
+        for text in ["2026-13-01T10:00:00Z", "2026-01-31T10:00:00+aé:0", "2026-01-31T25:00:00Z"] {
+            assert_eq!(rfc3339(text), None, "{text}");
+        }
         assert_eq!(params.time("absent"), Ok(None));
         assert_eq!(params.duration("e"), Ok(60_000));
         assert_eq!(params.duration("f"), Ok(500));

@@ -1,74 +1,139 @@
-//! The answer of each endpoint, as the JSON of its `data`.
+//! Answers from samples, series and rules, as the JSON of their `data`.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::format;
 use super::params::{Params, milliseconds};
-use super::{Answer, Api, ApiError, BatchQuery};
+use super::{Answer, Api, ApiError, BatchQuery, Reply, format};
 use crate::clock::now_ms;
-use crate::promql::{Query, STEPS_MAX, parse_selector};
+use crate::promql::{self, Budget, Query, RangeSeries, STEPS_MAX, parse_selector};
 use crate::rules::Filter;
-use crate::scrape::Target;
 use crate::store::Labels;
 
-impl From<String> for ApiError {
-    fn from(message: String) -> Self {
-        Self::bad(message)
-    }
-}
+/// Points of one answer; each is about 25 bytes of text.
+pub(crate) const POINTS_MAX: usize = 2_000_000;
 
-pub(super) fn query(api: &Api, params: &Params) -> Answer {
+pub(super) fn query(api: &Api, params: &Params, budget: &Budget) -> Answer {
     let time = params.time("time")?.unwrap_or_else(now_ms);
-    instant(api, params.get("query").unwrap_or(""), time)
+    instant(api, params.get("query").unwrap_or(""), time, params.limit()?, budget)
 }
 
-pub(super) fn query_range(api: &Api, params: &Params) -> Answer {
+pub(super) fn query_range(api: &Api, params: &Params, budget: &Budget) -> Answer {
     let missing =
         |name: &str| format!("invalid parameter {name:?}: cannot parse \"\" to a valid timestamp");
     let start = params.time("start")?.ok_or_else(|| missing("start"))?;
     let end = params.time("end")?.ok_or_else(|| missing("end"))?;
-    let step = params.duration("step")?;
-    range(api, params.get("query").unwrap_or(""), start, end, step)
+    let window = Window { start, end, step: params.duration("step")? };
+    range(api, params.get("query").unwrap_or(""), window, params.limit()?, budget)
 }
 
-fn instant(api: &Api, text: &str, time: i64) -> Answer {
-    let query = Query::parse(text)?;
-    Ok(format::answer(&query.instant(&api.store, time)?, time))
+/// The times of a range query, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+    pub(crate) step: i64,
 }
 
-fn range(api: &Api, text: &str, start: i64, end: i64, step: i64) -> Answer {
-    if end < start {
-        return Err(ApiError::bad(
-            "invalid parameter \"end\": end timestamp must not be before start time",
-        ));
+impl Window {
+    /// Refuses what runs backwards and what has too many steps; `step` is positive.
+    pub(crate) fn check(self) -> Result<(), ApiError> {
+        let Self { start, end, step } = self;
+        if end < start {
+            return Err(ApiError::bad(
+                "invalid parameter \"end\": end timestamp must not be before start time",
+            ));
+        }
+        if (end - start) / step >= STEPS_MAX {
+            let works = ((end - start) / (STEPS_MAX - 1) + 1) as f64 / 1000.0;
+            return Err(ApiError::bad(format!(
+                "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the \
+                 query resolution (?step=XX): {works} s would work for this range"
+            )));
+        }
+        Ok(())
     }
-    if (end - start) / step >= STEPS_MAX {
-        return Err(ApiError::bad(
-            "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the \
-             query resolution (?step=XX)",
-        ));
+}
+
+fn instant(api: &Api, text: &str, time: i64, limit: usize, budget: &Budget) -> Answer {
+    let mut answer = Query::parse(text)?.instant_within(&api.store, time, budget)?;
+    let cut = match &mut answer {
+        promql::Answer::Scalar(_) | promql::Answer::String(_) => false,
+        promql::Answer::Vector(series) => shortened(series, limit),
+        promql::Answer::Matrix(series) => {
+            let cut = shortened(series, limit);
+            bounded(series)?;
+            cut
+        }
+    };
+    Ok(Reply::cut(format::answer(&answer, time), cut))
+}
+
+fn range(api: &Api, text: &str, window: Window, limit: usize, budget: &Budget) -> Answer {
+    window.check()?;
+    let Window { start, end, step } = window;
+    let mut series = Query::parse(text)?.range(&api.store, start, end, step, budget)?;
+    let cut = shortened(&mut series, limit);
+    bounded(&series)?;
+    Ok(Reply::cut(format::matrix(&series), cut))
+}
+
+/// Keeps the first `limit`; whether something went.
+fn shortened<T>(items: &mut Vec<T>, limit: usize) -> bool {
+    let cut = items.len() > limit;
+    items.truncate(limit);
+    cut
+}
+
+fn bounded(series: &[RangeSeries]) -> Result<(), ApiError> {
+    let points: usize = series.iter().map(|one| one.points.len()).sum();
+    if points <= POINTS_MAX {
+        return Ok(());
     }
-    let query = Query::parse(text)?;
-    Ok(format::matrix(&query.range(&api.store, start, end, step)?))
+    Err(ApiError::execution(format!(
+        "the answer has {points} points in {} series, more than {POINTS_MAX}; a longer step, a \
+         shorter range or an aggregation would work",
+        series.len()
+    )))
 }
 
 /// One query of the console's batch.
-pub(super) fn batched(api: &Api, query: &BatchQuery) -> Answer {
-    let ms = |value: f64, name: &str| {
-        milliseconds(value).ok_or_else(|| ApiError::bad(format!("invalid parameter {name:?}")))
-    };
-    match (query.start, query.end, query.step) {
-        (Some(start), Some(end), Some(step)) => {
-            let step = ms(step, "step")?.max(1);
-            range(api, &query.query, ms(start, "start")?, ms(end, "end")?, step)
-        }
-        _ => {
-            let time = query.time.map(|time| ms(time, "time")).transpose()?;
-            instant(api, &query.query, time.unwrap_or_else(now_ms))
+pub(super) fn batched(api: &Api, query: &BatchQuery, budget: &Budget) -> Answer {
+    match query.window()? {
+        Some(window) => range(api, &query.query, window, usize::MAX, budget),
+        None => {
+            let time = query.time_ms()?.unwrap_or_else(now_ms);
+            instant(api, &query.query, time, usize::MAX, budget)
         }
     }
+}
+
+impl BatchQuery {
+    /// The times of a range query; none for an instant one.
+    pub(crate) fn window(&self) -> Result<Option<Window>, ApiError> {
+        let (Some(start), Some(end), Some(step)) = (self.start, self.end, self.step) else {
+            return Ok(None);
+        };
+        let step = checked(step, "step")?.max(1);
+        Ok(Some(Window { start: checked(start, "start")?, end: checked(end, "end")?, step }))
+    }
+
+    /// The time of an instant query, where it names one.
+    pub(crate) fn time_ms(&self) -> Result<Option<i64>, ApiError> {
+        self.time.map(|time| checked(time, "time")).transpose()
+    }
+}
+
+fn checked(seconds: f64, name: &str) -> Result<i64, ApiError> {
+    let wrong = || ApiError::bad(format!("invalid parameter {name:?}: {seconds} is no time"));
+    milliseconds(seconds).ok_or_else(wrong)
+}
+
+/// An expression is read and checked, but no exemplars are kept.
+pub(super) fn exemplars(_api: &Api, params: &Params, _budget: &Budget) -> Answer {
+    Query::parse(params.get("query").unwrap_or(""))?;
+    Ok("[]".to_owned().into())
 }
 
 /// The label sets that `match[]` selects in the time range; without `match[]`, all of them.
@@ -89,28 +154,37 @@ fn selected(api: &Api, params: &Params) -> Result<Vec<Labels>, ApiError> {
     Ok(found.into_iter().collect())
 }
 
-pub(super) fn labels(api: &Api, params: &Params) -> Answer {
+/// The first names or values, as many as `limit` allows.
+fn listed(items: BTreeSet<&str>, limit: usize) -> Reply {
+    let cut = items.len() > limit;
+    Reply::cut(format::strings(items.into_iter().take(limit)), cut)
+}
+
+pub(super) fn labels(api: &Api, params: &Params, _budget: &Budget) -> Answer {
     let sets = selected(api, params)?;
-    let names: BTreeSet<&str> = sets.iter().flat_map(|set| set.iter().map(|(n, _)| n)).collect();
-    Ok(format::strings(names.into_iter().take(params.limit()?)))
+    let names = sets.iter().flat_map(|set| set.iter().map(|(n, _)| n)).collect();
+    Ok(listed(names, params.limit()?))
 }
 
 pub(super) fn label_values(api: &Api, name: &str, params: &Params) -> Answer {
+    if !promql::is_label_name(name) {
+        return Err(ApiError::bad(format!("invalid label name: {name:?}")));
+    }
     let sets = selected(api, params)?;
-    let values: BTreeSet<&str> = sets.iter().filter_map(|set| set.get(name)).collect();
-    Ok(format::strings(values.into_iter().take(params.limit()?)))
+    Ok(listed(sets.iter().filter_map(|set| set.get(name)).collect(), params.limit()?))
 }
 
-pub(super) fn series(api: &Api, params: &Params) -> Answer {
+pub(super) fn series(api: &Api, params: &Params, _budget: &Budget) -> Answer {
     if params.all("match[]").next().is_none() {
         return Err(ApiError::bad("no match[] parameter provided"));
     }
-    let sets = selected(api, params)?;
-    let all: Vec<String> = sets.iter().take(params.limit()?).map(format::labels).collect();
-    Ok(format!("[{}]", all.join(",")))
+    let mut sets = selected(api, params)?;
+    let cut = shortened(&mut sets, params.limit()?);
+    let all: Vec<String> = sets.iter().map(format::labels).collect();
+    Ok(Reply::cut(format!("[{}]", all.join(",")), cut))
 }
 
-pub(super) fn rules(api: &Api, params: &Params) -> Answer {
+pub(super) fn rules(api: &Api, params: &Params, _budget: &Budget) -> Answer {
     let kind = params.get("type").unwrap_or("").to_lowercase();
     if !["", "alert", "record"].contains(&kind.as_str()) {
         return Err(ApiError::bad(format!(
@@ -131,19 +205,19 @@ pub(super) fn rules(api: &Api, params: &Params) -> Answer {
         matchers: params.all("match[]").map(matcher).collect::<Result<_, _>>()?,
         no_alerts: params.flag("exclude_alerts")?,
     };
-    Ok(api.rules.groups_json(&filter).to_string())
+    Ok(api.rules.groups_json(&filter).to_string().into())
 }
 
-pub(super) fn alerts(api: &Api, _params: &Params) -> Answer {
-    Ok(json!({ "alerts": api.rules.alerts_json() }).to_string())
+pub(super) fn alerts(api: &Api, _params: &Params, _budget: &Budget) -> Answer {
+    Ok(json!({ "alerts": api.rules.alerts_json() }).to_string().into())
 }
 
 /// Not part of Prometheus' API, which does not show them.
-pub(super) fn resolved(api: &Api, _params: &Params) -> Answer {
-    Ok(json!({ "alerts": api.rules.resolved_json() }).to_string())
+pub(super) fn resolved(api: &Api, _params: &Params, _budget: &Budget) -> Answer {
+    Ok(json!({ "alerts": api.rules.resolved_json() }).to_string().into())
 }
 
-pub(super) fn metadata(api: &Api, params: &Params) -> Answer {
+pub(super) fn metadata(api: &Api, params: &Params, _budget: &Budget) -> Answer {
     let wanted = params.get("metric");
     let entry = |(name, family): (String, crate::exposition::Family)| {
         let known = json!([{ "type": family.kind, "help": family.help, "unit": "" }]);
@@ -152,60 +226,5 @@ pub(super) fn metadata(api: &Api, params: &Params) -> Answer {
     let families = api.knowledge.families().into_iter();
     let chosen = families.filter(|(name, _)| wanted.is_none_or(|wanted| wanted == name));
     let data: serde_json::Map<String, Value> = chosen.take(params.limit()?).map(entry).collect();
-    Ok(Value::Object(data).to_string())
-}
-
-pub(super) fn targets(api: &Api, _params: &Params) -> Answer {
-    let one = |target: &Target, health: &crate::scrape::Health| {
-        let (state, error) = match &health.last {
-            None => ("unknown", String::new()),
-            Some(Ok(())) => ("up", String::new()),
-            Some(Err(reason)) => ("down", reason.clone()),
-        };
-        json!({
-            "discoveredLabels": {},
-            "labels": {
-                "cluster": target.cluster,
-                "instance": target.address,
-                "job": target.job,
-                "node": target.node,
-            },
-            "scrapePool": target.job,
-            "scrapeUrl": format!("http://{}/metrics", target.address),
-            "globalUrl": format!("http://{}/metrics", target.address),
-            "lastError": error,
-            "lastScrape": format::rfc3339(health.last_ms),
-            "lastScrapeDuration": health.duration.as_secs_f64(),
-            "health": state,
-            "scrapeInterval": "1s",
-            "scrapeTimeout": "5s",
-        })
-    };
-    let active: Vec<Value> =
-        api.knowledge.targets().iter().map(|(target, health)| one(target, health)).collect();
-    let data = json!({ "activeTargets": active, "droppedTargets": [] });
-    Ok(data.to_string())
-}
-
-pub(super) fn build_info(_api: &Api, _params: &Params) -> Answer {
-    // Clients choose features by this version: it names the language level, not this program.
-    Ok(json!({
-        "version": "3.0.0",
-        "revision": concat!("sightline-", env!("CARGO_PKG_VERSION")),
-        "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
-    })
-    .to_string())
-}
-
-pub(super) fn runtime_info(api: &Api, _params: &Params) -> Answer {
-    let totals = api.store.totals();
-    Ok(json!({
-        "startTime": format::rfc3339(api.started_ms),
-        "reloadConfigSuccess": true,
-        "storageRetention": "2h",
-        "timeSeriesCount": totals.series,
-        "chunkBytes": totals.bytes,
-        "refusedSamples": totals.refused,
-    })
-    .to_string())
+    Ok(Value::Object(data).to_string().into())
 }

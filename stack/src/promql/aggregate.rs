@@ -133,7 +133,11 @@ fn count_values(
         for one in &members {
             for (index, value) in one.values.iter().enumerate() {
                 let Some(value) = value else { continue };
-                let slots = counts.entry(value.to_string()).or_insert_with(|| vec![None; steps]);
+                let text = value.to_string();
+                if !counts.contains_key(&text) {
+                    evaluator.account.charge(1, steps)?;
+                }
+                let slots = counts.entry(text).or_insert_with(|| vec![None; steps]);
                 slots[index] = Some(slots[index].unwrap_or(0.0) + 1.0);
             }
         }

@@ -25,8 +25,8 @@ pub(super) fn eval(evaluator: &Evaluator<'_>, node: &Binary) -> Result<Value, Qu
             Value::Vector(set(node, left, right, evaluator.grid.count)?)
         }
         (Value::Vector(left), Value::Vector(right)) => Value::Vector(match node.matching.group {
-            Group::OneToOne | Group::Left => pair(node, left, right, false)?,
-            Group::Right => pair(node, right, left, true)?,
+            Group::OneToOne | Group::Left => pair(evaluator, node, left, right, false)?,
+            Group::Right => pair(evaluator, node, right, left, true)?,
         }),
         (Value::String(_), _) | (_, Value::String(_)) => {
             return Err(QueryError::Execution("operators do not take strings".to_owned()));
@@ -151,6 +151,7 @@ fn set(
 ///
 /// For one-to-one matching, the left side takes the part of the many side.
 fn pair(
+    evaluator: &Evaluator<'_>,
     node: &Binary,
     many: Vec<Series>,
     one: Vec<Series>,
@@ -174,6 +175,7 @@ fn pair(
     for element_many in &many {
         let found = ones.get(&signature(&node.matching, &element_many.labels));
         for element_one in found.into_iter().flatten() {
+            evaluator.account.charge(1, evaluator.grid.count)?;
             let pairs = element_many.values.iter().zip(&element_one.values);
             let values = pairs.map(|(many, one)| {
                 let (many, one) = ((*many)?, (*one)?);

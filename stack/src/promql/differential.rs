@@ -1,385 +1,325 @@
 //! The same questions to this engine and to a real Prometheus, over the same samples.
 //!
-//! Asked are all expressions of the generated boards and rules, and a list that covers the
-//! language. Times lie between samples, where window edges of all Prometheus versions agree.
+//! Asked are all expressions of the generated boards and rules of all targets, and a list that
+//! covers the language. The rules are evaluated here first, so that what they record is there as
+//! well. Times lie between samples, where window edges of all Prometheus versions agree. A second
+//! test compares the other parts of the API.
+//!
+//! `SIGHTLINE_DIFFERENTIAL=N` asks at N times and over N ranges in place of two and one, and for
+//! ten times as many steps.
+
+mod api;
+mod language;
+mod remote;
+mod samples;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use dashboards::variables::{HOSTS, SCOPE};
+use dashboards::client::address::form;
 use serde_json::Value;
 
 use super::*;
-use crate::http;
-use crate::promql::ast::{Expr, Selector};
+use crate::prometheus::{Folder, Prometheus, missing};
+use crate::rules::{Filter, Rules};
 use crate::store::{Bounds, NAME};
+use language::LANGUAGE;
+use samples::{COUNT, FROM_MS, INTERVAL_MS};
 
-/// Unix seconds of the first sample; samples follow each second.
-const FROM: i64 = 1_800_000_000;
-const SECONDS: i64 = 600;
+/// Answers may differ by this share of the larger value: sums are made in another order.
+const TOLERANCE: f64 = 1e-9;
 
-/// Expressions beyond those of the boards, over the metrics named in them.
-const LANGUAGE: &[&str] = &[
-    "diff_counter_total",
-    "diff_gauge{a=\"x\"} offset 90s",
-    "diff_gauge @ 1800000200.5",
-    "rate(diff_counter_total[1m]) or irate(diff_counter_total[1m]) or diff_gauge",
-    "increase(diff_counter_total[2m]) + on (a) group_left () sum by (a) (diff_gauge)",
-    "sum without (a) (diff_gauge) / ignoring (b) group_left sum(diff_gauge)",
-    "delta(diff_gauge[1m])",
-    "idelta(diff_gauge[1m])",
-    "deriv(diff_gauge[2m])",
-    "predict_linear(diff_gauge[2m], 60)",
-    "changes(diff_gauge[2m]) + resets(diff_counter_total[5m])",
-    "avg_over_time(diff_gauge[1m]) - min_over_time(diff_gauge[1m])",
-    "max_over_time(diff_gauge[1m]) > bool stddev_over_time(diff_gauge[1m])",
-    "quantile_over_time(0.9, diff_gauge[90s])",
-    "count_over_time(diff_gauge[10s]) + sum_over_time(diff_gauge[10s])",
-    "last_over_time(diff_gone[3m]) + present_over_time(diff_gone[3m])",
-    "diff_gone",
-    "absent(diff_gone) or absent(diff_never{a=\"x\"})",
-    "absent_over_time(diff_gone[1m])",
-    "topk(1, diff_gauge) or bottomk(1, diff_gauge)",
-    "quantile by (b) (0.4, diff_gauge)",
-    "stddev(diff_gauge) * stdvar by (a) (diff_gauge)",
-    "stdvar by (a) (diff_gauge)",
-    "count_values(\"v\", round(diff_gauge, 10))",
-    "count by (a) (diff_gauge) and group by (a) (diff_gauge)",
-    "histogram_quantile(0.5, sum by (le) (rate(diff_bucket[1m])))",
-    "histogram_quantile(0.99, rate(diff_bucket[1m]))",
-    "clamp_min(diff_gauge, 40) + clamp_max(diff_gauge, 60) + clamp(diff_gauge, 1, 2)",
-    "abs(-diff_gauge) + ceil(diff_gauge) + floor(diff_gauge) + sgn(diff_gauge)",
-    "exp(diff_gauge / 100) + ln(diff_gauge) + log2(diff_gauge) + log10(diff_gauge)",
-    "sqrt(diff_gauge) ^ 2 % 7 - -diff_gauge",
-    "label_replace(diff_gauge, \"c\", \"$1-$2\", \"a\", \"(.)(.*)\")",
-    "label_join(diff_gauge, \"c\", \"/\", \"a\", \"b\")",
-    "diff_gauge unless on (a) diff_gauge{b=\"1\"} > 50",
-    "diff_gauge > 50 < 90",
-    "50 < diff_gauge",
-    "diff_gauge == bool 50",
-    "vector(scalar(sum(diff_gauge))) + time()",
-    "timestamp(diff_gauge)",
-    "hour() + minute() + day_of_week() + day_of_month()",
-    "max_over_time(rate(diff_counter_total[30s])[2m:20s])",
-    "sum_over_time((diff_gauge > 50)[1m:5s])",
-    "avg_over_time(diff_gauge[1m] offset 1m)",
-    "{__name__=~\"diff_g.*\", a!=\"y\", b!~\"2|3\"}",
-    "1 + 2 * 3 ^ 2 - 7 % 4",
-];
+/// Milliseconds between two evaluations of the rules, less than what a selector looks back.
+const RULES_EVERY_MS: i64 = 240_125;
 
-fn program(name: &str) -> Option<PathBuf> {
-    let path = Path::new("/usr/bin").join(name);
-    path.exists().then_some(path)
-}
+/// Of a hundred expressions, so many must have given something.
+const ANSWERED_PERCENT: usize = 95;
 
-/// Seeded noise, the same everywhere.
-fn noise(seed: u64) -> f64 {
-    let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    ((z ^ (z >> 27)) % 10_000) as f64 / 10_000.0
-}
-
-/// Expressions of boards and rules, their variables filled in.
-fn generated() -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for json in crate::console::board_texts() {
-        let board: Value = serde_json::from_slice(json).expect("boards are JSON");
-        expressions(&board, &mut found);
-    }
-    for (_, text) in crate::console::rule_files() {
-        let rules = crate::rules::Rules::parse(&[("rules", text)]).expect("rules are valid");
-        let groups = rules.groups_json(&crate::rules::Filter::default());
-        let rules = groups["groups"].as_array().into_iter().flatten();
-        for rule in rules.flat_map(|g| g["rules"].as_array().into_iter().flatten()) {
-            found.extend(rule["query"].as_str().map(str::to_owned));
+/// What the built-in variables of a board stand for; all others for everything.
+fn value_of(name: &str, board: &Value) -> String {
+    match name {
+        "__rate_interval" => "1m".to_owned(),
+        "__interval" => "15s".to_owned(),
+        "__range" => "15m".to_owned(),
+        "__range_s" => "900".to_owned(),
+        _ => {
+            let listed = board["templating"]["list"].as_array().into_iter().flatten();
+            let variable = listed.into_iter().find(|variable| variable["name"] == name);
+            match variable {
+                Some(variable) if variable["type"] == "custom" => {
+                    let query = variable["query"].as_str().unwrap_or_default();
+                    query.split(',').next().unwrap_or_default().trim().to_owned()
+                }
+                Some(_) | None => ".*".to_owned(),
+            }
         }
     }
-    found
 }
 
-fn expressions(json: &Value, found: &mut BTreeSet<String>) {
+/// An expression of a board with its variables filled in.
+fn filled(text: &str, board: &Value) -> String {
+    let pattern = r"\$\{([A-Za-z_]\w*)(?::\w+)?\}|\[\[(\w+)\]\]|\$([A-Za-z_]\w*)";
+    let pattern = regex::Regex::new(pattern).expect("a pattern");
+    let value = |found: &regex::Captures<'_>| {
+        let name = (1..=3).find_map(|group| found.get(group)).expect("one of them");
+        value_of(name.as_str(), board)
+    };
+    pattern.replace_all(text, value).into_owned()
+}
+
+fn expressions(json: &Value, board: &Value, found: &mut BTreeSet<String>) {
     if let Some(expr) = json.get("expr").and_then(Value::as_str) {
-        let filled = expr
-            .replace("$__rate_interval", "20s")
-            .replace("$__interval", "5s")
-            .replace("$__range", "300s");
-        let names = SCOPE.iter().chain(HOSTS);
-        found.insert(names.fold(filled, |text, name| text.replace(&format!("${name}"), ".*")));
+        found.insert(filled(expr, board));
     }
     match json {
-        Value::Array(items) => items.iter().for_each(|item| expressions(item, found)),
-        Value::Object(fields) => fields.values().for_each(|item| expressions(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| expressions(item, board, found)),
+        Value::Object(fields) => fields.values().for_each(|item| expressions(item, board, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-/// What is asked of each metric: the values of its labels.
-type Wanted = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
-
-fn wanted(queries: &BTreeSet<String>) -> Wanted {
-    let mut out = Wanted::new();
-    for query in queries {
-        let expr = Query::parse(query).unwrap_or_else(|e| panic!("{query}: {e}")).expr;
-        selectors(&expr, &mut |selector| {
-            let name = selector.matchers.iter().find(|m| m.label == NAME).and_then(Matcher::exact);
-            let Some(name) = name else { return };
-            let labels = out.entry(name.to_owned()).or_default();
-            for matcher in &selector.matchers {
-                let plain = |v: &&str| !v.is_empty() && !v.contains(['.', '*', '+', '(']);
-                let values = labels.entry(matcher.label.clone()).or_default();
-                values.extend(matcher.pattern().split('|').filter(plain).map(str::to_owned));
-            }
-        });
-    }
-    out
+fn rules() -> Rules {
+    Rules::parse(&crate::console::all_rule_files()).expect("generated rules are valid")
 }
 
-fn selectors(expr: &Expr, visit: &mut impl FnMut(&Selector)) {
-    match expr {
-        Expr::Number(_) | Expr::String(_) => {}
-        Expr::Selector(selector) | Expr::Range { selector, .. } => visit(selector),
-        Expr::Subquery(subquery) => selectors(&subquery.expr, visit),
-        Expr::Negate(inner) => selectors(inner, visit),
-        Expr::Binary(node) => {
-            selectors(&node.left, visit);
-            selectors(&node.right, visit);
-        }
-        Expr::Aggregate(node) => selectors(&node.expr, visit),
-        Expr::Call(call) => call.args.iter().for_each(|arg| selectors(arg, visit)),
+/// Expressions of all boards and rules.
+fn generated(rules: &Rules) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for json in crate::console::board_texts() {
+        let board: Value = serde_json::from_slice(&json).expect("boards are JSON");
+        expressions(&board, &board, &mut found);
     }
+    let groups = rules.groups_json(&Filter::default());
+    let rules = groups["groups"].as_array().into_iter().flatten();
+    for rule in rules.flat_map(|g| g["rules"].as_array().into_iter().flatten()) {
+        found.extend(rule["query"].as_str().map(str::to_owned));
+    }
+    found
 }
 
-/// All series of a metric: each value asked for, and one that is not.
-fn series_of(name: &str, labels: &BTreeMap<String, BTreeSet<String>>) -> Vec<Labels> {
-    let target = [("cluster", "local"), ("job", "j"), ("instance", "i"), ("node", "n")];
-    let own = [("engine_role", "unified"), ("model_name", "m"), (NAME, name)];
-    let base =
-        Labels::new(target.iter().chain(&own).map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
-    let mut sets = vec![base];
-    for (label, values) in labels {
-        if label == NAME || label == "le" || target.iter().any(|(n, _)| n == label) {
-            continue;
-        }
-        let mut values: Vec<&str> = values.iter().map(String::as_str).take(3).collect();
-        values.push("other");
-        sets = sets
-            .iter()
-            .flat_map(|set| values.iter().map(move |value| set.with(label, value)))
-            .collect();
-    }
-    if name.ends_with("_bucket") {
-        let bounds = ["0.1", "0.5", "1", "5", "+Inf"];
-        sets = sets.iter().flat_map(|set| bounds.map(|le| set.with("le", le))).collect();
-    }
-    sets
+/// Names that rules write.
+fn recorded(rules: &Rules) -> BTreeSet<String> {
+    let groups = rules.groups_json(&Filter { no_alerting: true, ..Filter::default() });
+    let groups = groups["groups"].as_array().into_iter().flatten();
+    let rules = groups.flat_map(|g| g["rules"].as_array().into_iter().flatten());
+    let names = rules.filter_map(|rule| rule["name"].as_str().map(str::to_owned));
+    names.chain(["ALERTS".to_owned(), "ALERTS_FOR_STATE".to_owned()]).collect()
 }
 
-/// The sample of a series at a second; counters grow, gauges wander, some series end.
-fn sample(labels: &Labels, index: u64, second: i64) -> Option<f64> {
-    let name = labels.get(NAME).unwrap_or("");
-    let moved = noise(index * 100_003 + second.cast_unsigned());
-    if name == "diff_gone" {
-        return (second < SECONDS / 2).then_some(7.0);
-    }
-    if let Some(le) = labels.get("le") {
-        let share = le.parse().unwrap_or(10.0_f64).min(10.0) / 10.0;
-        return Some(1000.0 + (second as f64 * 10.0 * share.sqrt()).floor());
-    }
-    if name.ends_with("_total") || name.ends_with("_sum") || name.ends_with("_count") {
-        let since = if index % 5 == 4 { second % 250 } else { second };
-        return Some(1000.0 + since as f64 * (1.0 + index as f64 % 4.0));
-    }
-    Some((moved * 100.0).floor() + index as f64 % 3.0 + 0.5)
-}
-
-fn own_series(sets: &mut Vec<Labels>) {
-    for (name, values) in
-        [("diff_counter_total", 3), ("diff_gauge", 3), ("diff_gone", 1), ("diff_bucket", 1)]
-    {
+/// Series that the language is tried on.
+fn own_series(store: &Store) {
+    let bounds = ["0.1", "0.5", "1", "5", "+Inf"];
+    let names =
+        [("diff_counter_total", 3), ("diff_gauge", 3), ("diff_gone", 1), ("diff_bucket", 1)];
+    for (name, values) in names {
         for a in ["x", "yy", "z"].iter().take(values) {
             for b in ["1", "2"] {
                 let pairs = [(NAME, name), ("a", *a), ("b", b)];
-                let set =
-                    Labels::new(pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
-                let bounds = ["0.1", "0.5", "1", "5", "+Inf"];
-                match name {
-                    "diff_bucket" => sets.extend(bounds.map(|le| set.with("le", le))),
-                    _ => sets.push(set),
+                let set = Labels::new(pairs.map(|(n, v)| (n.to_owned(), v.to_owned())));
+                if name == "diff_bucket" {
+                    for (rank, le) in bounds.iter().enumerate() {
+                        samples::own(store, &set.with("le", le), rank);
+                    }
+                } else {
+                    samples::own(store, &set, 1);
                 }
             }
         }
     }
 }
 
-/// A folder that is removed with everything in it.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
+/// A store with everything, what the rules record among it, and a Prometheus with the same.
+async fn both(rules: &Rules, queries: &BTreeSet<String>, folder: &Folder) -> (Store, Prometheus) {
+    let bounds = Bounds { series_max: 1 << 20, bytes_max: 1 << 30, ..Bounds::default() };
+    let store = Store::new(bounds);
+    let mut wanted = samples::wanted(queries);
+    let written = recorded(rules);
+    wanted.retain(|name, _| !written.contains(name));
+    samples::fill(&store, &wanted);
+    own_series(&store);
+    let (mut time, end) = (FROM_MS + 100_125, FROM_MS + (COUNT - 1) * INTERVAL_MS);
+    let mut failing = BTreeSet::new();
+    while time < end {
+        let errors = rules.evaluate(&store, time);
+        failing.extend(errors);
+        time += RULES_EVERY_MS;
     }
-}
-
-struct Prometheus(Child);
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
+    failing.iter().for_each(|error| println!("RULE {error}"));
+    let everything = store.select(&[], i64::MIN, i64::MAX);
+    let samples: usize = everything.iter().map(|one| one.samples.len()).sum();
+    println!("{} series with {samples} samples", everything.len());
+    let prometheus = Prometheus::start(&folder.0, "global: {}\n").await;
+    for body in remote::bodies(&everything) {
+        prometheus.write(body).await;
     }
+    (store, prometheus)
 }
 
-/// Fills both stores with the same samples; the other one as blocks of Prometheus.
-fn fill(sets: &[Labels], folder: &Path) -> Store {
-    let store = Store::new(Bounds { series_max: usize::MAX, ..Bounds::default() });
-    let mut text = String::new();
-    for (index, labels) in sets.iter().enumerate() {
-        for second in 0..SECONDS {
-            let Some(value) = sample(labels, index as u64, second) else { continue };
-            store.append_labels(labels, (FROM + second) * 1000 + 250, value);
-            let series = labels.to_string().replace(", ", ",");
-            writeln!(text, "{series} {value} {}.25", FROM + second)
-                .expect("writing to a string does not fail");
-        }
+/// One question: an expression at a time, or every step from there to an end (milliseconds).
+#[derive(Debug, Clone, Copy)]
+enum When {
+    At(i64),
+    Range(i64, i64, i64),
+}
+
+/// Series by their labels, points by their time.
+type Comparable = BTreeMap<String, Vec<(i64, f64)>>;
+
+fn comparable(data: &Value) -> Comparable {
+    let point = |point: &Value| {
+        let time = point[0].as_f64().expect("a time") * 1000.0;
+        let value = match point[1].as_str().expect("a value") {
+            "+Inf" => f64::INFINITY,
+            "-Inf" => f64::NEG_INFINITY,
+            text => text.parse().expect("a number"),
+        };
+        (time.round() as i64, value)
+    };
+    let result = &data["result"];
+    if data["resultType"] == "scalar" {
+        return BTreeMap::from([(String::new(), vec![point(result)])]);
     }
-    text.push_str("# EOF\n");
-    let page = folder.join("page.txt");
-    std::fs::write(&page, text).expect("the folder is writable");
-    let made = Command::new("/usr/bin/promtool")
-        .args(["tsdb", "create-blocks-from", "openmetrics", "--quiet"])
-        .args([&page, &folder.join("data")])
-        .output()
-        .expect("promtool starts");
-    assert!(made.status.success(), "promtool: {}", String::from_utf8_lossy(&made.stderr));
-    store
-}
-
-fn start(folder: &Path, port: u16) -> Prometheus {
-    std::fs::write(folder.join("prometheus.yml"), "global: {}\n").expect("writable");
-    let child = Command::new("/usr/bin/prometheus")
-        .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
-        .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-        .args(["--storage.tsdb.retention.time=100y", "--log.level=error"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    Prometheus(child.expect("prometheus starts"))
-}
-
-/// The answer as series by name, rounded to what both engines must agree on.
-fn comparable(result: &Value) -> BTreeMap<String, Vec<(i64, String)>> {
     let series = result.as_array().into_iter().flatten().map(|one| {
-        let points = one["values"].as_array().into_iter().flatten().map(|point| {
-            let time = point[0].as_f64().unwrap_or(0.0) * 1000.0;
-            let value: f64 = match point[1].as_str().unwrap_or("") {
-                "+Inf" => f64::INFINITY,
-                "-Inf" => f64::NEG_INFINITY,
-                text => text.parse().unwrap_or(f64::NAN),
-            };
-            (time.round() as i64, format!("{value:.9e}"))
-        });
-        (one["metric"].to_string(), points.collect())
+        let labels = one["metric"].as_object().into_iter().flatten();
+        let labels: BTreeMap<_, _> = labels.map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        let points = one["values"].as_array().into_iter().flatten().chain(one.get("value"));
+        (format!("{labels:?}"), points.map(point).collect())
     });
     series.collect()
 }
 
-#[test]
-fn this_engine_agrees_with_prometheus() {
-    let missing = ["prometheus", "promtool"].into_iter().find(|name| program(name).is_none());
-    if let Some(name) = missing {
-        let ci = std::env::var_os("CI").is_some_and(|value| value == "1" || value == "true");
-        assert!(!ci, "cannot run in CI: {name} is missing");
-        println!("SKIP {name} is missing; Debian's prometheus brings it");
-        return;
-    }
-    let generated = generated();
-    assert!(generated.len() > 50, "only {} generated expressions", generated.len());
-    let mut sets: Vec<Labels> =
-        wanted(&generated).iter().flat_map(|(name, labels)| series_of(name, labels)).collect();
-    own_series(&mut sets);
-    let folder = std::env::temp_dir().join(format!("differential-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for temporary files");
-    let folder = Folder(folder);
-    let store = fill(&sets, &folder.0);
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|socket| socket.local_addr())
-        .expect("a free port")
-        .port();
-    let _prometheus = start(&folder.0, port);
-    let queries = LANGUAGE.iter().map(|q| (*q).to_owned()).chain(generated);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let outcome = runtime.expect("a runtime").block_on(compare(&store, port, queries.collect()));
-    println!("{} expressions, {} of them with data", outcome.asked, outcome.answered);
-    assert!(outcome.wrong.is_empty(), "{}", outcome.wrong.join("\n\n"));
-    assert!(outcome.answered * 10 > outcome.asked * 8, "too many expressions are empty");
+/// Whether two values are the same but for the order of sums.
+fn close(a: f64, b: f64) -> bool {
+    a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= TOLERANCE * a.abs().max(b.abs())
 }
 
-struct Outcome {
-    asked: usize,
-    answered: usize,
-    wrong: Vec<String>,
-}
-
-async fn compare(store: &Store, port: u16, queries: Vec<String>) -> Outcome {
-    let address = format!("127.0.0.1:{port}");
-    let mut ticks = tokio::time::interval(Duration::from_millis(100));
-    for _ in 0..300 {
-        ticks.tick().await;
-        if ask(&address, "/-/ready".to_owned()).await.is_some() {
-            break;
+/// The first thing in which they differ.
+fn difference(ours: &Comparable, theirs: &Comparable) -> Option<String> {
+    for (labels, points) in theirs {
+        let Some(own) = ours.get(labels) else { return Some(format!("ours lacks {labels}")) };
+        for (place, theirs) in points.iter().enumerate() {
+            match own.get(place) {
+                Some(own) if own.0 == theirs.0 && close(own.1, theirs.1) => {}
+                own => return Some(format!("{labels}: ours {own:?}, theirs {theirs:?}")),
+            }
+        }
+        if own.len() > points.len() {
+            return Some(format!("{labels}: ours goes on with {:?}", own[points.len()]));
         }
     }
-    let (start, end, step) = (FROM * 1000 + 310_500, FROM * 1000 + 590_500, 20_000);
-    let mut outcome = Outcome { asked: queries.len(), answered: 0, wrong: Vec::new() };
+    let more = ours.keys().find(|labels| !theirs.contains_key(*labels));
+    more.map(|labels| format!("theirs lacks {labels}"))
+}
+
+/// Our answer as the API gives it.
+fn ours(store: &Store, query: &str, when: When) -> Result<Value, QueryError> {
+    let query = Query::parse(query)?;
+    let text = match when {
+        When::At(time) => crate::promapi::answer_json(&query.instant(store, time)?, time),
+        When::Range(start, end, step) => {
+            let budget = Budget::default();
+            crate::promapi::matrix_json(&query.range(store, start, end, step, &budget)?)
+        }
+    };
+    Ok(serde_json::from_str(&text).expect("our own JSON"))
+}
+
+async fn theirs(prometheus: &Prometheus, query: &str, when: When) -> Result<Value, String> {
+    let seconds = |ms: i64| (ms as f64 / 1000.0).to_string();
+    let (path, pairs) = match when {
+        When::At(time) => ("/api/v1/query", vec![("time", seconds(time))]),
+        When::Range(start, end, step) => {
+            let pairs = [("start", start), ("end", end), ("step", step)];
+            ("/api/v1/query_range", pairs.map(|(name, ms)| (name, seconds(ms))).to_vec())
+        }
+    };
+    let mut pairs: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (*n, v.as_str())).collect();
+    pairs.push(("query", query));
+    let (_, body) = prometheus.ask(path, form(&pairs)).await;
+    match body["status"].as_str() {
+        Some("success") => Ok(body["data"].clone()),
+        Some(_) | None => Err(body.to_string()),
+    }
+}
+
+/// The times at which expressions are asked.
+fn times() -> Vec<When> {
+    let (start, end, step) = samples::window("2m23s");
+    let Some(count) = number_from("SIGHTLINE_DIFFERENTIAL") else {
+        return vec![When::Range(start, end, step), When::At(start + 1_000_250), When::At(end)];
+    };
+    let count = count.max(1).cast_signed();
+    let at = |turn: i64| start + (end - start) * turn / count + 125 * turn + 7;
+    let ranges =
+        (0..count).map(|turn| When::Range(start + 1375 * turn, end, step / 10 + 77 * turn));
+    ranges.chain((0..=count).map(|turn| When::At(at(turn).min(end)))).collect()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a switch of this test only")]
+fn number_from(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
+}
+
+/// What came of all questions.
+#[derive(Default)]
+struct Outcome {
+    wrong: Vec<String>,
+    empty: Vec<String>,
+}
+
+async fn compare(
+    store: &Store,
+    prometheus: &Prometheus,
+    queries: &BTreeSet<String>,
+    times: &[When],
+) -> Outcome {
+    let mut outcome = Outcome::default();
     for query in queries {
-        let path = format!(
-            "/api/v1/query_range?query={}&start={}&end={}&step=20",
-            escape(&query),
-            start as f64 / 1000.0,
-            end as f64 / 1000.0
-        );
-        let theirs = ask(&address, path).await.unwrap_or_default();
-        let theirs = comparable(&theirs["data"]["result"]);
-        let ours = Query::parse(&query).and_then(|q| q.range(store, start, end, step));
-        let ours = match ours {
-            Ok(series) => comparable(
-                &serde_json::from_str::<Value>(&crate::promapi::matrix_json(&series))
-                    .expect("our own JSON")["result"],
-            ),
-            Err(error) => {
-                outcome.wrong.push(format!("{query}\n  error: {error}"));
-                continue;
+        let mut answered = false;
+        for when in times {
+            let told = match (ours(store, query, *when), theirs(prometheus, query, *when).await) {
+                (Ok(ours), Ok(theirs)) => {
+                    let (ours, theirs) = (comparable(&ours), comparable(&theirs));
+                    answered |= !theirs.is_empty();
+                    difference(&ours, &theirs)
+                }
+                (Err(ours), Err(theirs)) => Some(format!("both fail: {ours}; {theirs}")),
+                (Err(ours), Ok(_)) => Some(format!("only ours fails: {ours}")),
+                (Ok(_), Err(theirs)) => Some(format!("only theirs fails: {theirs}")),
+            };
+            if let Some(told) = told {
+                outcome.wrong.push(format!("{query}\n  {when:?}: {told}"));
+                break;
             }
-        };
-        outcome.answered += usize::from(!theirs.is_empty());
-        if ours != theirs {
-            let first = theirs.iter().find(|(name, points)| ours.get(*name) != Some(*points));
-            let our = first.and_then(|(name, _)| ours.get(name));
-            let extra = ours.keys().find(|name| !theirs.contains_key(*name));
-            outcome.wrong.push(format!(
-                "{query}\n  theirs {} series, first different: {first:?}\n  ours {} series: \
-                 {our:?}, not theirs: {extra:?}",
-                theirs.len(),
-                ours.len()
-            ));
+        }
+        if !answered {
+            outcome.empty.push(query.clone());
         }
     }
     outcome
 }
 
-async fn ask(address: &str, path: String) -> Option<Value> {
-    let request = http::get(address, &path).ok()?;
-    let (status, body) =
-        http::fetch(address, request, 64 << 20, Duration::from_secs(20)).await.ok()?;
-    let json = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    (status.is_success() || json["status"] == "error").then_some(json)
-}
-
-fn escape(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+#[test]
+fn this_engine_and_its_api_agree_with_prometheus() {
+    if missing() {
+        return;
+    }
+    let rules = rules();
+    let generated = generated(&rules);
+    assert!(generated.len() > 300, "only {} generated expressions", generated.len());
+    let folder = Folder::new("differential");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let (store, prometheus) = both(&rules, &generated, &folder).await;
+        let times = times();
+        let language = LANGUAGE.iter().map(|query| (*query).to_owned());
+        let asked: BTreeSet<String> = generated.iter().cloned().chain(language).collect();
+        let outcome = compare(&store, &prometheus, &asked, &times).await;
+        let (count, empty) = (asked.len(), outcome.empty.len());
+        println!("{count} expressions, {} of them with data, {times:?}", count - empty);
+        outcome.empty.iter().for_each(|query| println!("EMPTY {query}"));
+        let wrong = &outcome.wrong;
+        assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n\n"));
+        assert!((count - empty) * 100 >= count * ANSWERED_PERCENT, "{empty} of {count} are empty");
+        api::compare(store, &prometheus).await;
+    });
 }

@@ -1,15 +1,13 @@
 //! Walks the tree: selectors read the store, everything else is handed to its module.
 
 use super::ast::{At, Call, Expr, Function, Selector, Subquery};
+use super::budget::Account;
 use super::value::{Matrix, Series, Value, merge};
-use super::{LOOKBACK_MS, QueryError, STEPS_MAX, aggregate, binary, functions, window};
-use crate::store::{SeriesSamples, Store, is_stale};
+use super::{QueryError, STEPS_MAX, aggregate, binary, functions, window};
+use crate::store::{Matcher, SeriesSamples, Store, is_stale};
 
 /// Step of a subquery that names none.
 const SUBQUERY_STEP_MS: i64 = 15_000;
-
-/// Samples that one selector may load.
-const SAMPLES_MAX: usize = 20_000_000;
 
 /// The times at which an expression is evaluated.
 #[derive(Debug, Clone, Copy)]
@@ -37,13 +35,28 @@ impl Grid {
 pub(super) struct Evaluator<'a> {
     store: &'a Store,
     pub(super) grid: Grid,
+    pub(super) account: &'a Account<'a>,
     /// Start and end of the outermost query, for `@ start()` and `@ end()`.
     bounds: (i64, i64),
 }
 
 impl<'a> Evaluator<'a> {
-    pub(super) fn new(store: &'a Store, grid: Grid) -> Self {
-        Self { store, grid, bounds: (grid.start, grid.end()) }
+    pub(super) fn new(store: &'a Store, grid: Grid, account: &'a Account<'a>) -> Self {
+        Self { store, grid, account, bounds: (grid.start, grid.end()) }
+    }
+
+    /// The samples of a selector from `from` to `to`, both included, as far as the budget reaches.
+    fn select(
+        &self,
+        matchers: &[Matcher],
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<SeriesSamples>, QueryError> {
+        self.account.check()?;
+        let found = self.store.select_at_most(matchers, from, to, self.account.left());
+        let found = found.ok_or_else(|| self.account.too_many())?;
+        self.account.charge(found.iter().map(|s| s.samples.len()).sum(), 1)?;
+        Ok(found)
     }
 
     pub(super) fn eval(&self, expr: &Expr) -> Result<Value, QueryError> {
@@ -116,8 +129,9 @@ impl<'a> Evaluator<'a> {
         let (Some(first), Some(last)) = (times.first(), times.last()) else {
             return Ok(Vec::new());
         };
-        let found = self.store.select(&selector.matchers, first - LOOKBACK_MS + 1, *last);
-        bounded(&found)?;
+        let lookback = self.account.budget.lookback_ms;
+        let found = self.select(&selector.matchers, first - lookback + 1, *last)?;
+        self.account.charge(found.len(), times.len())?;
         let series = found.into_iter().map(|raw| {
             let mut next = 0;
             let newest = |time: &i64| {
@@ -125,7 +139,7 @@ impl<'a> Evaluator<'a> {
                     next += 1;
                 }
                 let sample = *raw.samples.get(next.checked_sub(1)?)?;
-                (sample.0 > time - LOOKBACK_MS && !is_stale(sample.1)).then(|| pick(sample))
+                (sample.0 > time - lookback && !is_stale(sample.1)).then(|| pick(sample))
             };
             Series { values: times.iter().map(newest).collect(), labels: raw.labels }
         });
@@ -141,8 +155,7 @@ impl<'a> Evaluator<'a> {
                     return Ok(Matrix { series: Vec::new(), range_ms: *range_ms, ends });
                 };
                 let from = first - range_ms + 1;
-                let mut series = self.store.select(&selector.matchers, from, *last);
-                bounded(&series)?;
+                let mut series = self.select(&selector.matchers, from, *last)?;
                 for one in &mut series {
                     one.samples.retain(|(_, value)| !is_stale(*value));
                 }
@@ -170,11 +183,16 @@ impl<'a> Evaluator<'a> {
         let start = (first - node.range_ms).div_euclid(step) * step + step;
         let count = (last - start).div_euclid(step) + 1;
         if count > STEPS_MAX * 10 {
-            return Err(QueryError::Execution("subquery has too many steps".to_owned()));
+            return Err(QueryError::Execution(format!(
+                "a subquery of {count} steps, more than {}; a longer step or a shorter range \
+                 would work",
+                STEPS_MAX * 10
+            )));
         }
         let count = usize::try_from(count).unwrap_or(0);
         let grid = Grid { start, step, count };
-        let inner = Evaluator { store: self.store, grid, bounds: self.bounds };
+        let inner =
+            Evaluator { store: self.store, grid, account: self.account, bounds: self.bounds };
         let series = match inner.eval(&node.expr)? {
             Value::Vector(series) => series,
             Value::Scalar(values) => {
@@ -212,13 +230,4 @@ impl<'a> Evaluator<'a> {
 
 fn mismatch(wanted: &str) -> QueryError {
     QueryError::Execution(format!("expected type {wanted}"))
-}
-
-fn bounded(series: &[SeriesSamples]) -> Result<(), QueryError> {
-    if series.iter().map(|s| s.samples.len()).sum::<usize>() > SAMPLES_MAX {
-        return Err(QueryError::Execution(
-            "query processing would load too many samples into memory".to_owned(),
-        ));
-    }
-    Ok(())
 }

@@ -1,10 +1,11 @@
 //! Functions of instant vectors and scalars.
 
-use super::QueryError;
 use super::ast::{Call, Expr, Function, Selector};
+use super::budget::label_value;
 use super::eval::Evaluator;
 use super::quantile;
 use super::value::{Series, Value, merge};
+use super::{QueryError, is_label_name};
 use crate::store::{Labels, Matcher, NAME, anchored};
 
 /// Applies `f` to every value and drops the metric name.
@@ -168,9 +169,7 @@ fn text(call: &Call, index: usize) -> Result<&str, QueryError> {
 }
 
 fn valid_label(name: &str) -> Result<&str, QueryError> {
-    let mut bytes = name.bytes();
-    let head = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
-    if head && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+    if is_label_name(name) {
         return Ok(name);
     }
     Err(QueryError::Execution(format!("invalid label name {name:?}")))
@@ -185,7 +184,7 @@ fn label_replace(call: &Call, mut series: Vec<Series>) -> Result<Vec<Series>, Qu
         if let Some(captures) = regex.captures(&value) {
             let mut replaced = String::new();
             captures.expand(template, &mut replaced);
-            one.labels = one.labels.with(target, &replaced);
+            one.labels = one.labels.with(target, label_value(&replaced)?);
         }
     }
     merge(series)
@@ -198,7 +197,7 @@ fn label_join(call: &Call, mut series: Vec<Series>) -> Result<Vec<Series>, Query
     for one in &mut series {
         let values: Vec<&str> =
             sources.iter().map(|name| one.labels.get(name).unwrap_or("")).collect();
-        one.labels = one.labels.with(target, &values.join(separator));
+        one.labels = one.labels.with(target, label_value(&values.join(separator))?);
     }
     merge(series)
 }

@@ -38,6 +38,9 @@ impl Kind {
     }
 }
 
+/// The longest duration, as in Prometheus: what 64 bits hold in nanoseconds.
+const DURATION_MS_MAX: i64 = i64::MAX / 1_000_000;
+
 /// Longest first, so that `=~` is not read as `=`.
 const SYMBOLS: [&str; 25] = [
     "==", "!=", "=~", "!~", ">=", "<=", "=", ">", "<", "+", "-", "*", "/", "%", "^", "(", ")", "{",
@@ -227,7 +230,8 @@ pub(crate) fn duration(text: &str) -> Option<(i64, usize)> {
             return None;
         }
         last = factor;
-        total = total.checked_add(value.checked_mul(factor)?)?;
+        total =
+            total.checked_add(value.checked_mul(factor)?).filter(|ms| *ms <= DURATION_MS_MAX)?;
         at += digits + unit.len();
     }
     let glued = bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');

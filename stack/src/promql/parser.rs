@@ -12,6 +12,9 @@ use super::check::{binary, expect_type};
 use super::lexer::{Kind, Token, tokens};
 use crate::store::{MatchOp, Matcher, NAME};
 
+/// Seconds of an `@` beyond which there are no samples.
+const AT_SECONDS_MAX: f64 = 1e12;
+
 /// Deeper expressions are refused, so that no query can exhaust the stack.
 const DEPTH_MAX: usize = 64;
 
@@ -299,8 +302,11 @@ impl Parser {
         }
         let sign = if self.accept("-") { -1.0 } else { 1.0 };
         match self.next() {
-            Kind::Number(seconds) if seconds.is_finite() => {
+            Kind::Number(seconds) if seconds.abs() < AT_SECONDS_MAX => {
                 Ok(At::Time((sign * seconds * 1000.0).round() as i64))
+            }
+            Kind::Number(seconds) => {
+                Err(self.error(format!("timestamp out of bounds for @ modifier: {seconds}")))
             }
             other => Err(self.error(format!("unexpected {} in @", other.describe()))),
         }

@@ -165,15 +165,18 @@ fn subqueries_step_on_multiples() {
 #[test]
 fn ranges_have_gaps_where_there_is_nothing() {
     let query = Query::parse("g{job=\"b\"} + 1").expect("valid");
-    let series = query.range(&store(), 280_000, 320_000, 10_000).expect("answer");
+    let series =
+        query.range(&store(), 280_000, 320_000, 10_000, &Budget::default()).expect("answer");
     assert_eq!(series[0].points, [(280_000, 6.0), (290_000, 6.0)]);
     let query = Query::parse("1").expect("valid");
-    let series = query.range(&store(), 0, 20_000, 10_000).expect("answer");
+    let series = query.range(&store(), 0, 20_000, 10_000, &Budget::default()).expect("answer");
     assert_eq!(series[0].points, [(0, 1.0), (10_000, 1.0), (20_000, 1.0)]);
     let query = Query::parse("g @ end()").expect("valid");
-    let series = query.range(&store(), 0, 20_000, 10_000).expect("answer");
+    let series = query.range(&store(), 0, 20_000, 10_000, &Budget::default()).expect("answer");
     assert_eq!(series.iter().map(|s| s.points.len()).sum::<usize>(), 6);
-    assert!(Query::parse("g[1m]").expect("valid").range(&store(), 0, 1, 1).is_err());
+    assert!(
+        Query::parse("g[1m]").expect("valid").range(&store(), 0, 1, 1, &Budget::default()).is_err()
+    );
 }
 
 #[test]
@@ -219,6 +222,42 @@ fn hostile_queries_end_in_an_error() {
     for query in [deep, long, minus, "1".repeat(100_000)] {
         assert!(Query::parse(&query).is_err());
     }
+}
+
+#[test]
+fn what_a_query_may_use_is_bounded() {
+    let within = |samples_max: usize, text: &str| {
+        let budget = Budget { samples_max, ..Budget::default() };
+        let query = Query::parse(text).expect("valid");
+        query.range(&store(), 0, 600_000, 10_000, &budget).map(|_| ())
+    };
+    for text in [
+        "c_total",
+        "rate(c_total[5m])",
+        "c_total + c_total",
+        "sum(c_total) by (job)",
+        "max_over_time(c_total[5m:1s])",
+        "count_values(\"v\", c_total)",
+    ] {
+        assert_eq!(within(usize::MAX, text), Ok(()), "{text}");
+        let error = within(100, text).expect_err(text).to_string();
+        assert!(error.contains("more than 100 read") && error.contains("longer step"), "{error}");
+    }
+    let budget = Budget::default();
+    budget.stop();
+    let query = Query::parse("sum(rate(c_total[1m]))").expect("valid");
+    let stopped = query.range(&store(), 0, 1000, 1000, &budget);
+    assert_eq!(stopped.expect_err("stopped"), QueryError::Stopped);
+}
+
+#[test]
+fn label_values_do_not_grow_without_end() {
+    let mut text = "limit".to_owned();
+    for _ in 0..20 {
+        text = format!("label_join({text}, \"unit\", \"\", \"unit\", \"unit\")");
+    }
+    let error = Query::parse(&text).expect("valid").instant(&store(), 1000).expect_err("too long");
+    assert!(error.to_string().contains("a label value of 32768 bytes"), "{error}");
 }
 
 #[test]

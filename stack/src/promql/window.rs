@@ -90,8 +90,11 @@ pub(super) fn eval(
     };
     let params = param.map(|expr| evaluator.scalar(expr)).transpose()?;
     let matrix = evaluator.matrix(matrix)?;
+    evaluator.account.charge(matrix.series.len(), matrix.ends.len())?;
     let keeps_name = call.function == Function::LastOverTime;
     let series = matrix.series.into_iter().map(|raw| {
+        // Long windows take long: this is where a query spends its time.
+        evaluator.account.check()?;
         let (mut low, mut high) = (0, 0);
         let per_step = matrix.ends.iter().enumerate().map(|(index, end)| {
             let start = end - matrix.range_ms;
@@ -109,9 +112,9 @@ pub(super) fn eval(
         });
         let values = per_step.collect();
         let labels = if keeps_name { raw.labels.clone() } else { raw.labels.without_name() };
-        Series { labels, values }
+        Ok(Series { labels, values })
     });
-    merge(series.collect())
+    merge(series.collect::<Result<_, _>>()?)
 }
 
 impl Window<'_> {

@@ -30,6 +30,15 @@ impl Labels {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Bytes held for a series of these labels, its places in the indexes included.
+    pub(super) fn size(&self) -> usize {
+        /// Two tree nodes, a hash slot and the chunk list, by and large.
+        const PLACES: usize = 256;
+        let pair =
+            |(name, value): &(String, String)| name.len() + value.len() + 2 * size_of::<String>();
+        PLACES + self.0.iter().map(pair).sum::<usize>()
+    }
+
     /// The labels for which `keep` is true.
     pub(crate) fn filtered(&self, keep: impl Fn(&str) -> bool) -> Self {
         if self.0.iter().all(|(name, _)| keep(name)) {
@@ -107,6 +116,12 @@ impl Matcher {
     /// The value that the label must have, when only one can match.
     pub(crate) fn exact(&self) -> Option<&str> {
         (self.op == MatchOp::Equal).then_some(self.value.as_str())
+    }
+
+    /// How it compares.
+    #[cfg(test)]
+    pub(crate) const fn op(&self) -> MatchOp {
+        self.op
     }
 
     /// What is compared with: a value or a pattern.

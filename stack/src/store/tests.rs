@@ -78,6 +78,38 @@ fn series_beyond_the_bound_are_refused_and_counted() {
 }
 
 #[test]
+fn labels_count_and_cannot_fill_the_store() {
+    let store = Store::new(Bounds { bytes_max: 100_000, ..Bounds::default() });
+    let long = "x".repeat(1000);
+    for series in 0..100 {
+        let metric = labels(&[(NAME, "m"), ("long", &format!("{series}{long}"))]);
+        store.append_labels(&metric, 1000, 1.0);
+    }
+    let totals = store.totals();
+    assert!(totals.refused > 70 && totals.series > 10, "{totals:?}");
+    assert!(totals.bytes <= 100_000 && totals.bytes > totals.series * 1000, "{totals:?}");
+    // What retention takes gives its room back.
+    store.append_labels(&labels(&[(NAME, "n")]), 9_000_000_000, 1.0);
+    assert_eq!(store.totals().series, 1);
+    assert!(store.totals().bytes < 1000, "{:?}", store.totals());
+}
+
+#[test]
+fn what_is_held_can_be_summed_up() {
+    let store = Store::new(Bounds::default());
+    for (name, job) in [("a", "x"), ("b", "x"), ("b", "y")] {
+        store.append_labels(&labels(&[(NAME, name), ("job", job)]), 5000, 1.0);
+    }
+    let summary = store.summary(1);
+    assert_eq!((summary.series, summary.chunks, summary.label_pairs), (3, 3, 4));
+    assert_eq!((summary.oldest_ms, summary.newest_ms), (5000, 5000));
+    assert_eq!(summary.by_metric, [("b".to_owned(), 2)]);
+    assert_eq!(summary.by_label, [(NAME.to_owned(), 2)]);
+    assert!(store.select_at_most(&one("b"), 0, 9000, 1).is_none());
+    assert_eq!(store.select_at_most(&one("b"), 0, 9000, 2).map(|found| found.len()), Some(2));
+}
+
+#[test]
 fn samples_out_of_order_are_refused() {
     let store = Store::new(Bounds::default());
     let metric = labels(&[(NAME, "m")]);

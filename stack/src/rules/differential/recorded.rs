@@ -1,6 +1,6 @@
 //! The generated rules over the series of their own scenarios.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -27,34 +27,67 @@ struct Series {
     values: String,
 }
 
-/// One for each scenario of the alerts, re-timed so that no sample meets the edge of a window.
+/// One for each scenario of the alerts of all targets, re-timed so that no sample meets the edge
+/// of a window. Those of another engine than ours lie in a folder of its name, its rules in a file
+/// of that name.
 pub(super) fn scenarios() -> impl Iterator<Item = Scenario> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../prometheus/rules/tests");
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
-        .expect("there are scenarios")
-        .map(|entry| entry.expect("the folder can be read").path())
-        .collect();
-    paths.sort();
-    paths.into_iter().flat_map(|path| {
+    files(&folder).into_iter().flat_map(|(target, path)| {
         let text = std::fs::read_to_string(&path).expect("scenarios are text");
         let file: File = serde_saphyr::from_str(&text).expect("scenarios are YAML");
-        let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+        let stem = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+        let name = target.iter().chain([&stem]).cloned().collect::<Vec<_>>().join("-");
+        let rules = rules_of(target.as_deref());
         let named = file.tests.into_iter().enumerate();
-        named.map(move |(index, test)| scenario(format!("{name}-{index}"), &test))
+        named.map(move |(index, test)| scenario(format!("{name}-{index}"), &test, rules.clone()))
     })
 }
 
-fn scenario(name: String, test: &Test) -> Scenario {
+/// Files of scenarios with the target that they are of; none for ours.
+fn files(folder: &Path) -> Vec<(Option<String>, PathBuf)> {
+    let list = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).expect("there are scenarios");
+        let paths = entries.map(|entry| entry.expect("the folder can be read").path());
+        paths.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    };
+    let is_yaml = |path: &PathBuf| path.extension().is_some_and(|end| end == "yml");
+    let mut found = Vec::new();
+    for path in list(folder) {
+        if path.is_dir() {
+            let target = path.file_name().expect("a folder has a name").to_string_lossy();
+            let own = list(&path).into_iter().filter(is_yaml);
+            found.extend(own.map(|path| (Some(target.clone().into_owned()), path)));
+        } else if is_yaml(&path) {
+            found.push((None, path));
+        }
+    }
+    found
+}
+
+/// The rule files of a target as (name, text).
+fn rules_of(target: Option<&str>) -> Vec<(String, String)> {
+    let files = match target {
+        None => crate::console::rule_files(),
+        Some(target) => {
+            let name = format!("{target}.yml");
+            let all = crate::console::all_rule_files().into_iter();
+            all.filter(|(file, _)| *file == name).collect()
+        }
+    };
+    assert!(!files.is_empty(), "{target:?} has no rules");
+    files.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
+}
+
+fn scenario(name: String, test: &Test, files: Vec<(String, String)>) -> Scenario {
     let seconds = crate::promql::parse_duration(&test.interval).expect("an interval") / 1000;
     let interval_ms = seconds * UNIT_MS;
     let series: Vec<(Labels, Vec<Point>)> =
         test.input_series.iter().map(|s| (labels(&s.series), points(&s.values))).collect();
     let longest = series.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
     let longest = i64::try_from(longest).expect("few samples");
-    let files = crate::console::rule_files();
     Scenario {
         name,
-        files: files.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect(),
+        files,
         series,
         interval_ms,
         every_ms: EVERY_MS,

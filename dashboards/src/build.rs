@@ -75,6 +75,7 @@ fn draft<U>(slug: &str, kind: Kind) -> Draft<Missing, Missing, U> {
         details: Vec::new(),
         series_link: None,
         cells: Vec::new(),
+        numbers: Vec::new(),
         sorted: None,
         waivers: Vec::new(),
     };
@@ -320,6 +321,13 @@ impl<T, D, U> Draft<T, D, U> {
             thresholds: Vec::new(),
             mappings: words.iter().map(mapping).collect(),
         });
+        self
+    }
+
+    /// Orders the values of a label in a table as numbers.
+    #[must_use]
+    pub fn numbers(mut self, label: &str) -> Self {
+        self.panel.numbers.push(label.to_owned());
         self
     }
 

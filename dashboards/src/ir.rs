@@ -108,6 +108,8 @@ pub struct Panel {
     pub series_link: Option<SeriesLink>,
     /// How columns of values of a table are judged.
     pub cells: Vec<Cell>,
+    /// Columns of a table, by label, whose texts are numbers, and are ordered as such.
+    pub numbers: Vec<String>,
     /// Order of the lines of a table.
     pub sorted: Option<Sorted>,
     /// Lints that do not apply, with the reason.

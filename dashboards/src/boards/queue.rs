@@ -3,11 +3,12 @@
 mod scheduler;
 
 use super::common::{self, INSTANCE as BY_INSTANCE};
-use crate::build::{gauge, heatmap, line, section, stat, time_series};
+use crate::build::{bar_chart, gauge, heatmap, line, section, stat, time_series};
 use crate::ir::{Color, Dashboard, Line, Section, Stack};
+use crate::lint::Lint;
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{Instance, Priority, Queue, RejectReason};
-use metric_catalog::promql::{Window, buckets, max, quantile, rate, recorded, sum};
+use metric_catalog::promql::{Window, buckets, increase, max, quantile, rate, recorded, sum};
 use metric_catalog::{server, slo};
 
 const NOW: Window = Window::Interval;
@@ -261,9 +262,24 @@ fn who_is_let_in() -> Line {
 
 fn what_refusals_cost() -> Line {
     let told = |share| quantile(share, server::ADMISSION_RETRY_AFTER, NOW).total();
+    let refused = sum(increase(server::REQUESTS_REJECTED, Window::Range));
     line(
         8,
         vec![
+            bar_chart("refusals-in-range", "reason")
+                .title("Refused in this range, by reason and priority")
+                .describe(
+                    "Which limit refuses whom. Important requests among them while others are let \
+                     in: eviction by priority does not keep up, or limits are far too small.",
+                )
+                .unit(Unit::Requests)
+                .query(refused.by((RejectReason::KEY, Priority::KEY)).above(0.0), "")
+                .split_by("priority")
+                .stacked(Stack::Sum)
+                .allow(Lint::L05, "one value for the whole range that is shown")
+                .no_value("nobody was refused in this range")
+                .alert("RequestsRejected")
+                .into(),
             time_series("refused-ratio")
                 .title("Refusal ratio")
                 .describe(

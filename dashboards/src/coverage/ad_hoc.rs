@@ -13,42 +13,8 @@ pub(super) const METRICS: &[ByHand] = &[
         "the share of hits is taken over prompt tokens; this is its other base, for a look at the index alone",
     ),
     by_hand(
-        "sightline_kv_store_deleted_objects_total",
-        "why the store forgets, when its share of hits falls",
-    ),
-    by_hand(
-        "sightline_kv_store_prefixes_total",
-        "what became of looked-up prefixes, when the store is slower than it should be",
-    ),
-    by_hand(
-        "sightline_kv_store_waiting_requests",
-        "how many requests a slow store holds up; their time shows in the phases of TTFT",
-    ),
-    by_hand(
-        "sightline_kv_store_objects",
-        "the size of the store's index, when memory is looked for",
-    ),
-    by_hand(
         "sightline_kv_hit_curve_capacity_slots",
         "what a ratio of the hit curve means in slots, to set a size by it",
-    ),
-    by_hand(
-        "sightline_kv_hit_curve_tracked_slots",
-        "how much of the workload the estimator of the hit curve holds, to judge it",
-    ),
-    by_hand("sightline_kv_hit_curve_sampling_ratio", "how exact the hit curve is, to judge it"),
-    by_hand("sightline_kv_hit_curve_resets_total", "when the hit curve started anew, to judge it"),
-    by_hand(
-        "sightline_config_reload_total",
-        "who tried to change settings, beside a report of a fault",
-    ),
-    by_hand(
-        "sightline_config_last_reload_successful",
-        "whether the file of settings could be used, after it was changed",
-    ),
-    by_hand(
-        "sightline_config_drift",
-        "settings that an admin changed and the file does not say, before a restart",
     ),
     by_hand(
         "sightline_node_gpu_memory_copy_utilization_ratio",

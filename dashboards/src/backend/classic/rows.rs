@@ -3,12 +3,16 @@
 use crate::ir::{self, Kind, Sorted, Stack};
 use crate::model::classic::*;
 use crate::unit::grafana_id;
+use metric_catalog::def::Unit;
 
 /// Columns in their order, then those of the values; the time of the query says nothing.
 pub(super) fn table(panel: &ir::Panel, columns: &[ir::Column]) -> Vec<Transformation> {
     let mut transformations = Vec::new();
     if panel.queries.len() > 1 {
         transformations.push(Transformation::Merge(MergeOptions {}));
+    }
+    for label in &panel.numbers {
+        transformations.push(convert(label, FieldType::Number));
     }
     let mut options = OrganizeOptions {
         exclude_by_name: std::iter::once(("Time".to_owned(), true)).collect(),
@@ -27,6 +31,11 @@ pub(super) fn table(panel: &ir::Panel, columns: &[ir::Column]) -> Vec<Transforma
     }
     transformations.push(Transformation::Organize(options));
     transformations
+}
+
+fn convert(label: &str, destination_type: FieldType) -> Transformation {
+    let conversions = vec![Conversion { destination_type, target_field: label.to_owned() }];
+    Transformation::ConvertFieldType(ConvertOptions { conversions, ..Default::default() })
 }
 
 /// What Grafana calls the values of a query.
@@ -53,7 +62,14 @@ pub(super) fn table_options(sorted: Option<&Sorted>) -> TableOptions {
 pub(super) fn overrides(panel: &ir::Panel) -> impl Iterator<Item = Override> + '_ {
     let table = matches!(panel.kind, Kind::Table(_));
     let columns = panel.queries.iter().filter(move |query| table && !query.legend.is_empty());
-    columns.map(|query| {
+    let numbers = panel.numbers.iter().filter_map(|label| {
+        let Kind::Table(columns) = &panel.kind else { return None };
+        let column = columns.iter().find(|column| column.label == *label)?;
+        // The unit of the panel is that of its values.
+        let properties = vec![Property::Unit(grafana_id(Unit::Flag).to_owned())];
+        Some(Override { matcher: Matcher::ByName(column.title.clone()), properties })
+    });
+    let values = columns.map(|query| {
         let mut properties = vec![Property::Unit(grafana_id(query.unit).to_owned())];
         for cell in panel.cells.iter().filter(|cell| cell.column == query.legend) {
             if cell.mappings.is_empty() {
@@ -66,23 +82,19 @@ pub(super) fn overrides(panel: &ir::Panel) -> impl Iterator<Item = Override> + '
             properties.push(Property::Cell(CellOptions::ColorText));
         }
         Override { matcher: Matcher::ByName(query.legend.clone()), properties }
-    })
+    });
+    numbers.chain(values)
 }
 
 /// A line for each place along the axis, a column for each bar at it.
 pub(super) fn bars(panel: &ir::Panel, options: &ir::BarChart) -> Vec<Transformation> {
     let mut transformations = Vec::new();
     if options.numeric {
-        let convert = |destination_type| {
-            let target_field = options.along.clone();
-            let conversions = vec![Conversion { destination_type, target_field }];
-            Transformation::ConvertFieldType(ConvertOptions { conversions, ..Default::default() })
-        };
         let sort = vec![SortField { desc: false, field: options.along.clone() }];
-        transformations.push(convert(FieldType::Number));
+        transformations.push(convert(&options.along, FieldType::Number));
         transformations.push(Transformation::SortBy(SortByOptions { sort, ..Default::default() }));
         // A number along the axis would be written in the unit of the bars.
-        transformations.push(convert(FieldType::String));
+        transformations.push(convert(&options.along, FieldType::String));
     }
     if let Some(split) = &options.split {
         transformations.push(Transformation::GroupingToMatrix(MatrixOptions {

@@ -31,13 +31,23 @@ fn replaced(series: &str, scope: &str, place: &str) -> String {
     format!("({now} unless {before}) and on ({place}) {before}")
 }
 
+/// Where the limit of waiting requests has changed, or that of waiting tokens has jumped: without a
+/// flag it follows the measured rate, and a jump is a rate that collapsed or recovered.
+fn limits(scope: &str) -> String {
+    let requests = format!("{}{{{scope}}}", server::ADMISSION_QUEUE_LIMIT_REQUESTS.name());
+    let tokens = format!("{}{{{scope}}}", server::ADMISSION_QUEUE_LIMIT_TOKENS.name());
+    format!(
+        "changes({requests}[1m]) > 0 or \
+         abs({tokens} - {tokens} offset 1m) > 0.5 * ({tokens} offset 1m)"
+    )
+}
+
 /// Marks of serving processes.
 pub(super) fn of_processes(scope: &str) -> Vec<Annotation> {
     let ready = format!("changes({}{{{scope}}}[1m]) > 0", server::READY_TIMESTAMP.name());
     let reload = server::CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP.name();
     let settings = format!("changes({reload}{{{scope}}}[1m]) > 0");
-    let limits = [server::ADMISSION_QUEUE_LIMIT_TOKENS, server::ADMISSION_QUEUE_LIMIT_REQUESTS]
-        .map(|limit| format!("changes({}{{{scope}}}[1m]) > 0", limit.name()));
+    let limits = limits(scope);
     let build = replaced(server::BUILD_INFO.name(), scope, "instance");
     let configuration = replaced(server::CONFIG_INFO.name(), scope, "instance");
     vec![
@@ -58,7 +68,7 @@ pub(super) fn of_processes(scope: &str) -> Vec<Annotation> {
             "{{instance}} KV {{kv_dtype}}, host cache {{hicache_mode}}",
         ),
         mark("Settings", Color::Yellow, settings, "Settings changed", "{{instance}}"),
-        mark("Limits", Color::Yellow, limits.join(" or "), "Admission limit", "{{instance}}"),
+        mark("Limits", Color::Yellow, limits, "Another admission limit", "{{instance}}"),
     ]
 }
 

@@ -3,11 +3,60 @@
 use super::NOW;
 use crate::build::line;
 use crate::build::pools::time_series;
-use crate::ir::{Section, Stack};
+use crate::ir::{Panel, Section, Stack};
 use metric_catalog::def::{Label, Unit};
-use metric_catalog::labels::{Instance, StoreOperation, StorePages, StoreRead, StoreWrite};
+use metric_catalog::labels::{
+    Instance, StoreDeletion, StoreOperation, StorePages, StorePrefix, StoreRead, StoreWait,
+    StoreWrite,
+};
 use metric_catalog::promql::{max, rate, ratio, sum};
 use metric_catalog::server;
+
+/// What the store finds, whom it holds up, and what it forgets.
+fn life() -> Vec<Panel> {
+    let prefixes = sum(rate(server::KV_STORE_PREFIXES, NOW)).by((StorePrefix::KEY, Instance::KEY));
+    let waiting = max(server::KV_STORE_WAITING_REQUESTS).by((StoreWait::KEY, Instance::KEY));
+    let gone = sum(rate(server::KV_STORE_DELETED_OBJECTS, NOW));
+    vec![
+        time_series("store-prefixes")
+            .title("Prefixes looked for in the store")
+            .describe(
+                "`found` of those `looked_up` is what the store is worth. `timeout`: it is slower \
+                 than requests wait for it; `no_host_room`: the host tier is full of pages in use.",
+            )
+            .unit(Unit::CountPerSecond)
+            .query(prefixes, "{{event}} {{instance}}")
+            .no_value("no store")
+            .into(),
+        time_series("store-waiting")
+            .title("Requests that wait for the store")
+            .describe(
+                "Requests whose pages are being read or wait for it. Many for long: the store \
+                 holds up what it was to speed up; shorten the time that requests wait for it.",
+            )
+            .unit(Unit::Requests)
+            .query(waiting, "{{state}} {{instance}}")
+            .no_value("no store")
+            .into(),
+        time_series("store-deleted")
+            .title("Objects deleted")
+            .describe(
+                "`capacity`: the bound was reached, and the oldest went; `broken`: an object could \
+                 not be read back. Many of the first with few pages found: raise the bound.",
+            )
+            .unit(Unit::CountPerSecond)
+            .query(gone.by((StoreDeletion::KEY, Instance::KEY)), "{{reason}} {{instance}}")
+            .no_value("no store")
+            .into(),
+        time_series("store-objects")
+            .title("Objects in the store")
+            .describe("Objects that this server knows of; its index of them takes memory.")
+            .unit(Unit::Count)
+            .query(max(server::KV_STORE_OBJECTS).by(Instance::KEY), "{{instance}}")
+            .no_value("no store")
+            .into(),
+    ]
+}
 
 pub(super) fn section() -> Section {
     let reads = sum(rate(server::KV_STORE_READS, NOW)).by((StoreRead::KEY, Instance::KEY));
@@ -75,5 +124,6 @@ pub(super) fn section() -> Section {
             .stacked(Stack::Sum)
             .into(),
     ];
-    crate::build::section("store", "Store", vec![line(8, pages_panels), line(8, bytes_panels)])
+    let lines = vec![line(8, pages_panels), line(8, bytes_panels), line(8, life())];
+    crate::build::section("store", "Store", lines)
 }

@@ -6,10 +6,12 @@ use crate::ir::{Color, Line, Section};
 use metric_catalog::def::{Label, Unit};
 use metric_catalog::labels::{
     Cluster, ConfigHash, Cuda, DpSize, Format, GitSha, HicacheMode, Instance, Kernel, KvDtype, Op,
-    PageTokens, Role, Rustc, StartupPhase, TpSize, TransferBackend, Version,
+    PageTokens, ReloadResult, Role, Rustc, StartupPhase, TpSize, TransferBackend, Version,
 };
-use metric_catalog::promql::{count, max, time};
+use metric_catalog::promql::{Window, count, increase, max, sum, time};
 use metric_catalog::{process, server};
+
+const NOW: Window = Window::Interval;
 
 pub(super) fn section() -> Section {
     titled("versions", "Builds and starts", vec![builds(), starts()])
@@ -73,7 +75,7 @@ fn starts() -> Line {
 }
 
 pub(super) fn settings() -> Section {
-    folded("settings", "Kernels and configuration", vec![configuration(), kernels()])
+    folded("settings", "Kernels and configuration", vec![configuration(), changes(), kernels()])
 }
 
 fn configuration() -> Line {
@@ -111,6 +113,40 @@ fn configuration() -> Line {
         .unit(Unit::Flag)
         .query(hash, "");
     line(7, vec![configuration.into(), settings.span(8).into()])
+}
+
+fn changes() -> Line {
+    let by = (Role::KEY, Instance::KEY);
+    let since = time().minus(max(server::CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP).by(by).above(0.0));
+    let reloads = sum(increase(server::CONFIG_RELOADS, NOW));
+    let columns = [("engine_role", "Role"), ("instance", "Instance")];
+    let state = table("settings-state", &columns)
+        .title("State of the settings")
+        .describe(
+            "Since when the settings hold, how many of them an admin changed so that they differ \
+             from flags and file, and whether the file could be used when it was last read. A \
+             restart takes the changes of admins back: write them into the file.",
+        )
+        .unit(Unit::Count)
+        .query(since.in_unit(Unit::Seconds), "In force for")
+        .query(max(server::CONFIG_DRIFT).by(by), "Differ from the file")
+        .query(max(server::CONFIG_LAST_RELOAD_SUCCESSFUL).by(by), "File usable")
+        .judge("Differ from the file", Color::Text, &[(1.0, Color::Yellow)])
+        .words("File usable", &[(0, "no", Color::Red), (1, "yes", Color::Green)]);
+    let reloads = time_series("reloads")
+        .title("Changes of settings")
+        .describe(
+            "Attempts to change settings while the process runs, by what became of them. Those \
+             that are refused say why in the log and in the answer.",
+        )
+        .unit(Unit::Count)
+        .query(
+            reloads.by((Instance::KEY, ReloadResult::KEY)).above(0.0).in_unit(Unit::Count),
+            "{{result}} {{instance}}",
+        )
+        .no_value("nobody changed anything")
+        .steps();
+    line(7, vec![state.into(), reloads.into()])
 }
 
 fn kernels() -> Line {

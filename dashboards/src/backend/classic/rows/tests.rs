@@ -1,6 +1,6 @@
 use super::*;
 use crate::build::{bar_chart, table};
-use metric_catalog::def::{Label, Unit};
+use metric_catalog::def::Label;
 use metric_catalog::labels::{Instance, Queue};
 use metric_catalog::promql::{max, sum};
 use metric_catalog::server;
@@ -49,6 +49,22 @@ fn values_of_several_queries_are_columns_with_their_unit_and_colour() {
 
 fn table_of(panel: &ir::Panel, columns: &[ir::Column]) -> Vec<Transformation> {
     super::table(panel, columns)
+}
+
+#[test]
+fn texts_that_are_numbers_are_ordered_as_such() {
+    let panel: ir::Panel = table("t", &[("queue", "Queue")])
+        .title("T")
+        .describe("T.")
+        .unit(Unit::Ratio)
+        .query(max(server::QUEUE_REQUESTS).by(Queue::KEY), "Requests")
+        .numbers("queue")
+        .into();
+    let Kind::Table(columns) = &panel.kind else { panic!("a table") };
+    assert_eq!(names(&table_of(&panel, columns)), ["convert", "organize"]);
+    let first = overrides(&panel).next().expect("one for the numbers");
+    assert_eq!(first.matcher, Matcher::ByName("Queue".to_owned()));
+    assert_eq!(first.properties, [Property::Unit("none".to_owned())]);
 }
 
 #[test]

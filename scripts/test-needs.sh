@@ -4,6 +4,7 @@ set -euo pipefail
 
 packages=()
 command -v promtool >/dev/null 2>&1 || packages+=(prometheus)
+command -v amtool >/dev/null 2>&1 || packages+=(prometheus-alertmanager)
 command -v chromium >/dev/null 2>&1 || packages+=(chromium)
 command -v chromedriver >/dev/null 2>&1 || packages+=(chromium-driver)
 [ "${#packages[@]}" -gt 0 ] || exit 0

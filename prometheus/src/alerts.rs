@@ -5,6 +5,7 @@
 //! deployment: what a role does not export costs nothing where the role is not deployed.
 
 mod availability;
+pub mod engines;
 mod kv;
 mod node;
 mod pair;
@@ -19,9 +20,11 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use crate::engines::Engine;
 use crate::promql::{Expr, Recorded};
+use crate::target::Target;
 
-pub use node::NODE_JOB;
+pub use node::{GPU_MISSING_HOLD_SECONDS, NODE_JOB};
 
 /// Scrape jobs of serving processes, as a regular expression on `job`.
 pub const SERVING_JOBS: &str = "sightline-(prefill|decode|router|unified)";
@@ -175,6 +178,19 @@ pub fn groups() -> Vec<Group> {
     ]
 }
 
+/// All groups over a target's processes; the recording group is first.
+pub fn groups_of(target: Target) -> Vec<Group> {
+    match target {
+        Target::Sightline => groups(),
+        Target::Engine(engine) => engines::groups(engine),
+    }
+}
+
+/// All alerts over a target's processes.
+pub fn alerts_of(target: Target) -> Vec<Alert> {
+    groups_of(target).into_iter().flat_map(|group| group.alerts).collect()
+}
+
 /// All alerts.
 pub fn alerts() -> Vec<Alert> {
     groups().into_iter().flat_map(|group| group.alerts).collect()
@@ -190,13 +206,29 @@ pub fn inputs() -> BTreeSet<String> {
     series.filter(|name| !name.contains(':')).collect()
 }
 
+/// Name of the file with the rules over a target's processes, relative to `prometheus/rules`.
+pub const fn file_name(target: Target) -> &'static str {
+    match target {
+        Target::Sightline => "server.yml",
+        Target::Engine(Engine::Sglang) => "sglang.yml",
+        Target::Engine(Engine::Vllm) => "vllm.yml",
+    }
+}
+
+fn files(annotations: yaml::Annotations) -> Vec<(String, String)> {
+    let file = |target: &Target| {
+        (file_name(*target).to_owned(), yaml::write(&groups_of(*target), annotations))
+    };
+    Target::ALL.iter().map(file).collect()
+}
+
 /// Rule files by name, relative to `prometheus/rules`; byte for byte the same for the same catalog.
 pub fn rule_files() -> Vec<(String, String)> {
-    vec![("server.yml".to_owned(), yaml::write(&groups(), yaml::Annotations::Keep))]
+    files(yaml::Annotations::Keep)
 }
 
 /// `rule_files` without annotations, for rule tests: they compare labels and times, and a summary
 /// may be reworded without touching a scenario.
 pub fn rule_files_for_tests() -> Vec<(String, String)> {
-    vec![("server.yml".to_owned(), yaml::write(&groups(), yaml::Annotations::Drop))]
+    files(yaml::Annotations::Drop)
 }

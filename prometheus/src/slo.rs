@@ -5,6 +5,9 @@
 
 /// Time to first token that we promise.
 pub const TTFT_OBJECTIVE_SECONDS: f64 = 30.0;
+/// Edge of the buckets of SGLang and vLLM above which a first token counts as late: their pages
+/// cannot tell 30 s, and what is slower than the next edge has missed the objective for certain.
+pub const ENGINE_TTFT_EDGE_SECONDS: f64 = 40.0;
 /// Share of requests that must meet an objective.
 pub const SLO_TARGET_RATIO: f64 = 0.99;
 /// What may miss it.
@@ -58,6 +61,14 @@ pub const OLDEST_REQUEST_SECONDS: f64 = 60.0;
 /// Age of the last turn that counts as a stall: far above any step, and an idle loop turns too.
 pub const STALL_SECONDS: f64 = 30.0;
 
+/// Time in the queue, 99th percentile, that warns where other engines are watched: half of the
+/// objective is used up by waiting. An edge of their buckets.
+pub const QUEUE_TIME_WARNING_SECONDS: f64 = DRAIN_WARNING_SECONDS;
+/// Time in the queue, 99th percentile, that pages where the drain time is not known.
+pub const QUEUE_TIME_CRITICAL_SECONDS: f64 = DRAIN_CRITICAL_SECONDS;
+/// Requests in five minutes below which that percentile means nothing.
+pub const QUEUE_TIME_MIN_REQUESTS: f64 = 5.0;
+
 /// Gap between tokens, 99th percentile, above which text no longer flows.
 pub const ITL_P99_SECONDS: f64 = 0.25;
 /// Tokens a second below which that percentile means nothing.
@@ -85,6 +96,8 @@ pub const RETRACTIONS_PER_SECOND: f64 = 0.5;
 
 /// Fill of a host pool from which evictions count against it.
 pub const HOST_POOL_FULL_RATIO: f64 = 0.95;
+/// Share of a host pool that copies may pin, where only that is known.
+pub const HOST_POOL_PINNED_RATIO: f64 = 0.95;
 /// Evictions per hit above which a full host pool only churns.
 pub const HOST_EVICTIONS_PER_HIT: f64 = 4.0;
 /// Share of the wanted host bytes below which a tier counts as undersized.
@@ -98,6 +111,8 @@ pub const RESTARTS_FAST: f64 = 2.0;
 pub const RESTARTS_SLOW: f64 = 3.0;
 /// Headroom of a NUMA node, as a share of its reserve, that pages: half of the reserve is eaten.
 pub const NUMA_HEADROOM_RATIO: f64 = -0.5;
+/// Share of a NUMA node that counts as its reserve where the exporter does not say one.
+pub const NUMA_RESERVE_RATIO: f64 = 0.05;
 /// Share of time that all tasks may wait for memory, over a minute.
 pub const MEMORY_STALLED_RATIO: f64 = 0.01;
 /// Age of a collector's data, with `COLLECTOR_STALE_INTERVALS`, from which it is a blind spot.
@@ -112,6 +127,7 @@ pub const CURVE_TRUST_RATIO: f64 = 0.05;
 mod tests {
     use super::*;
     use crate::buckets;
+    use crate::engines::{sglang, vllm};
 
     #[test]
     fn objectives_are_bucket_edges() {
@@ -119,6 +135,19 @@ mod tests {
         assert!(buckets::TTFT.contains(&DRAIN_WARNING_SECONDS));
         assert!(buckets::QUEUE.contains(&OLDEST_REQUEST_SECONDS));
         assert!(buckets::ITL.contains(&ITL_P99_SECONDS));
+    }
+
+    /// The first edge that both engines have at or above the objective, so that no page is wrong.
+    #[test]
+    fn limits_of_other_engines_are_edges_of_theirs() {
+        let ours = |edge: &&f64| **edge >= TTFT_OBJECTIVE_SECONDS;
+        for edges in [sglang::TTFT_BUCKETS, vllm::TTFT_BUCKETS] {
+            assert_eq!(edges.iter().find(ours), Some(&ENGINE_TTFT_EDGE_SECONDS));
+        }
+        for edges in [sglang::QUEUE_BUCKETS, vllm::REQUEST_BUCKETS] {
+            assert!(edges.contains(&QUEUE_TIME_WARNING_SECONDS));
+            assert!(edges.contains(&QUEUE_TIME_CRITICAL_SECONDS));
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@ use crate::def::{Gauge, Label, LabelSet};
 use crate::labels::*;
 use crate::node::{self as m, XIDS_CRITICAL};
 use crate::promql::{
-    Expr, Keys, Selection, TARGET, Window, increase, max, max_over_time, min, time, up,
+    Expr, Grouping, Keys, Selection, TARGET, Window, count, increase, max, max_over_time, min,
+    time, up,
 };
 use crate::slo;
 
@@ -84,7 +85,12 @@ fn services() -> Vec<Alert> {
 
 fn host() -> Vec<Alert> {
     let smallest = |gauge| min(gauge).per_target_and(NumaNode::KEY);
-    let eaten = largest(m::NUMA_RESERVE, NumaNode::KEY).times(slo::NUMA_HEADROOM_RATIO);
+    // The exporter says the reserve of the nodes that are judged. One that says none at all is taken
+    // to keep the usual share of each.
+    let reserve = || largest(m::NUMA_RESERVE, NumaNode::KEY);
+    let usual = largest(m::NUMA_MEMORY_TOTAL, NumaNode::KEY).times(slo::NUMA_RESERVE_RATIO);
+    let usual = usual.unless_on(TARGET, reserve());
+    let eaten = reserve().or(usual).times(slo::NUMA_HEADROOM_RATIO);
     vec![
         Alert {
             severity: Severity::Critical,
@@ -125,14 +131,35 @@ fn link_down() -> Expr {
     min(m::RDMA_PORT_UP).per_target_and(port).equals(0.0).and_on(&on, matters)
 }
 
+/// How long a card may be away before that pages: longer than it is let go of on request
+/// (`--nvml.release-time`, a minute by default) and found again.
+pub const GPU_MISSING_HOLD_SECONDS: u32 = 90;
+
+/// For how long a card that told why it goes is not missed: `GpuXidCritical` pages for ten minutes,
+/// and when it ends this must have been held for long enough to take its place.
+const GPU_TOLD: Window = Window::Fixed(600 - GPU_MISSING_HOLD_SECONDS - 30);
+
+/// Growth of the counts of those errors that need a hand; two sources tell of one event.
+fn xids(window: Window) -> Grouping<(Gpu, Uuid, Xid, XidSource)> {
+    let codes = XIDS_CRITICAL.map(|code| Xid::new(code.to_string()));
+    max(increase(m::GPU_XID_ERRORS.any_of(&codes), window))
+}
+
+/// More cards are gone than have told why: one fault makes one page, and another card that goes
+/// silently meanwhile makes its own.
+fn missing() -> Expr {
+    let expected = || max(m::GPUS.is(GpuCount::Expected)).per_target();
+    let gone = || expected().minus(min(m::GPUS.is(GpuCount::Responding)).per_target());
+    let card = [TARGET, &["uuid"]].concat();
+    let answers = max(m::GPU_UP).per_target_and(Uuid::KEY).equals(1.0);
+    let told = xids(GPU_TOLD).per_target_and(Uuid::KEY).above(0.0).unless_on(&card, answers);
+    let told = count(told).per_target();
+    gone().above(told.clone()).or(gone().above(0.0).unless_on(TARGET, told))
+}
+
 fn cards() -> Vec<Alert> {
     let card = (Gpu::KEY, Uuid::KEY);
-    let expected = max(m::GPUS.is(GpuCount::Expected)).per_target();
-    let responding = min(m::GPUS.is(GpuCount::Responding)).per_target();
-    let codes = XIDS_CRITICAL.map(|code| Xid::new(code.to_string()));
-    // Both sources tell of one event.
-    let xids = max(increase(m::GPU_XID_ERRORS.any_of(&codes), Window::M10));
-    let xids = xids.per_target_and((Gpu::KEY, Uuid::KEY, Xid::KEY));
+    let xids = xids(Window::M10).per_target_and((Gpu::KEY, Uuid::KEY, Xid::KEY));
     let uncorrected = increase(m::GPU_ECC_ERRORS.is(EccKind::Uncorrected), Window::M10);
     let slowed = m::GPU_THROTTLE_ACTIVE.any_of(&ThrottleReason::OF_HARDWARE);
     let slowed = max(slowed).per_target_and((Gpu::KEY, Uuid::KEY, ThrottleReason::KEY));
@@ -141,7 +168,7 @@ fn cards() -> Vec<Alert> {
             summary: "{{ $value }} GPUs of {{ $labels.node }} do not answer",
             runbook: "gpu-missing",
             panel: board("gpus-counted"),
-            ..cause("GpuMissing", expected.minus(responding).above(0.0), 60)
+            ..cause("GpuMissing", missing(), GPU_MISSING_HOLD_SECONDS)
         },
         Alert {
             summary: "GPU {{ $labels.gpu }} on {{ $labels.node }} raised Xid {{ $labels.xid }}",

@@ -87,20 +87,50 @@ pub const INHIBITIONS: &[Inhibition] = &[
         target: &[Is("alertname", "NodeUnhealthy")],
         equal: HOST,
     },
-    // A card that falls off the bus says so and is missing from then on: one fault.
-    Inhibition {
-        source: &[CAUSE, Is("alertname", "GpuXidCritical"), Present("node")],
-        target: &[Is("alertname", "GpuMissing")],
-        equal: HOST,
-    },
 ];
 
 /// What one notification is about.
 const GROUPED_BY: &[&str] = &["alertname", "cluster", "model_name", "node"];
 
-/// Conditions and receiver of the routes, first match first; all others go to `tickets`.
-const ROUTES: &[(Condition, &str)] =
-    &[(Is("severity", "critical"), "pager"), (AnyOf("severity", &["info", "none"]), "log")];
+/// Where alerts of a kind go.
+#[derive(Debug)]
+struct Route {
+    of: Condition,
+    receiver: &'static str,
+    /// Waits of its own, one line each.
+    timing: &'static [&'static str],
+}
+
+/// The routes, first match first; all others go to `tickets`.
+///
+/// The watchdog has a receiver of its own, which is told every minute: it is what nobody may be told
+/// of seldom, because only its absence is news.
+const ROUTES: &[Route] = &[
+    Route {
+        of: Is("alertname", "Watchdog"),
+        receiver: "deadman",
+        timing: &["group_wait: 0s", "group_interval: 1m", "repeat_interval: 1m"],
+    },
+    Route { of: Is("severity", "critical"), receiver: "pager", timing: &[] },
+    Route { of: AnyOf("severity", &["info", "none"]), receiver: "log", timing: &[] },
+];
+
+/// Receivers, each with an example of what to put there.
+const RECEIVERS: &[(&str, &[&str])] = &[
+    ("pager", &["pagerduty_configs:", "  - routing_key: YOUR_KEY"]),
+    (
+        "tickets",
+        &[
+            "email_configs:",
+            "  - {to: team@example.com, from: alerts@example.com, smarthost: 'mail.example.com:587'}",
+        ],
+    ),
+    ("log", &["webhook_configs:", "  - {url: 'http://127.0.0.1:9095/log', send_resolved: true}"]),
+    (
+        "deadman",
+        &["webhook_configs:", "  - {url: 'https://example.com/heartbeat', send_resolved: false}"],
+    ),
+];
 
 /// Of the alerts that fire, those that wake somebody up: critical ones that no cause mutes.
 pub fn pages(firing: &[Labels]) -> Vec<&Labels> {
@@ -125,7 +155,8 @@ pub fn is_muted(alert: &Labels, firing: &[Labels]) -> bool {
 const HEADER: &str = "\
 # Made from prometheus/src/alerts/routing.rs; do not edit. `SIGHTLINE_UPDATE=1 cargo test
 # -p metric-catalog` writes it again. To use it, copy it and give the receivers their addresses:
-# pager wakes somebody up, tickets are read on working days, log is for the record.
+# pager wakes somebody up, tickets are read on working days, log is for the record, deadman is a
+# service that raises the alarm when it has not heard from Watchdog for some minutes.
 ";
 
 /// Alertmanager's configuration, `prometheus/alertmanager.yml`; byte for byte the same for the same
@@ -138,9 +169,10 @@ pub fn alertmanager() -> String {
     line(format_args!("route:\n  receiver: tickets"));
     line(format_args!("  group_by: [{}]", GROUPED_BY.join(", ")));
     line(format_args!("  group_wait: 30s\n  group_interval: 5m\n  repeat_interval: 4h\n  routes:"));
-    for (condition, receiver) in ROUTES {
-        let matcher = condition.matcher();
-        line(format_args!("    - {{matchers: ['{matcher}'], receiver: {receiver}}}"));
+    for Route { of, receiver, timing } in ROUTES {
+        let timing: String = timing.iter().map(|wait| format!(", {wait}")).collect();
+        let matcher = of.matcher();
+        line(format_args!("    - {{matchers: ['{matcher}'], receiver: {receiver}{timing}}}"));
     }
     line(format_args!("inhibit_rules:"));
     for rule in INHIBITIONS {
@@ -152,6 +184,12 @@ pub fn alertmanager() -> String {
         line(format_args!("    target_matchers: [{}]", matchers(rule.target)));
         line(format_args!("    equal: [{}]", rule.equal.join(", ")));
     }
-    line(format_args!("receivers:\n  - name: pager\n  - name: tickets\n  - name: log"));
+    line(format_args!("receivers:"));
+    for (name, example) in RECEIVERS {
+        line(format_args!("  - name: {name}"));
+        for text in *example {
+            line(format_args!("    # {text}"));
+        }
+    }
     out
 }

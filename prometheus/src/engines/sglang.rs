@@ -16,8 +16,7 @@ use super::{families, page};
 use crate::def::{Cumulative, Gauge, Label, LabelSet, Metric, Unit};
 use crate::labels::{Cluster, Instance, Job, ModelName, Node, TpRank};
 use crate::promql::{
-    Expr, Instant, Selection, Window, avg, clamp_min, group, increase, max, quotient_of, rate,
-    ratio, sum,
+    Expr, Instant, Selection, Window, avg, clamp_min, group, increase, max, quotient_of, rate, sum,
 };
 use crate::slo::CAPACITY_FLOOR_TOKENS_PER_SECOND;
 
@@ -357,11 +356,11 @@ pub fn computed_tokens(window: Window) -> Expr {
 }
 
 /// Prompt tokens computed by the second of prefill: one value by `INSTANCE`. What the process can
-/// do; from `/v1/loads` of 0.5.23, absent in 0.5.13 and where nothing was computed.
+/// do; from `/v1/loads` of 0.5.23, absent in 0.5.13 and where too little of the window was busy.
 pub fn prefill_capacity(window: Window) -> Expr {
     let tokens = of_loads(rate(TOTAL_PREFILL_UNCACHED_TOKENS, window));
-    let busy = rate_of_busy(window);
-    of_processes(ratio(tokens, busy).in_unit(Unit::TokensPerSecond))
+    let busy = rate_of_busy(window).above(crate::slo::CAPACITY_MIN_BUSY_RATIO);
+    of_processes(quotient_of(tokens, busy).in_unit(Unit::TokensPerSecond))
 }
 
 /// Share of time in steps that prefill, averaged over the schedulers: one value by `PROCESS`.

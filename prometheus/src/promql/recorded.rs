@@ -67,6 +67,11 @@ impl Recorded {
         self.select(Vec::new(), Some(window)).call("max_over_time")
     }
 
+    /// The smallest value within the window.
+    pub fn min_over(&self, window: Window) -> Expr {
+        self.select(Vec::new(), Some(window)).call("min_over_time")
+    }
+
     /// The mean over the window.
     pub fn avg_over(&self, window: Window) -> Expr {
         self.select(Vec::new(), Some(window)).call("avg_over_time")
@@ -175,11 +180,15 @@ recorded! {
     TURNED_AWAY_M30 = "model:sightline_requests_refused:ratio_rate30m", MODEL, Ratio;
 }
 
+pub mod sglang;
+pub mod vllm;
+
 /// The series that the rules of a target make.
 pub const fn of(target: Target) -> &'static [Recorded] {
     match target {
         Target::Sightline => ALL,
-        Target::Engine(Engine::Sglang | Engine::Vllm) => &[],
+        Target::Engine(Engine::Sglang) => sglang::ALL,
+        Target::Engine(Engine::Vllm) => vllm::ALL,
     }
 }
 

@@ -1,9 +1,18 @@
-//! What Prometheus' own tool says of what is made here: the page, the rules, their scenarios, the
-//! configuration.
+//! What Prometheus' own tools say of what is made here: the page, the rules, their scenarios, the
+//! configuration, and whom Alertmanager tells.
 //!
-//! Without `promtool` the tests say so and pass; with `CI=1` in the environment they fail.
+//! Without `promtool`, `amtool` or Alertmanager the tests say so and pass; with `CI=1` in the
+//! environment they fail.
 
 #![expect(clippy::print_stdout, reason = "says what was skipped and how much was tested")]
+
+mod alertmanager;
+#[cfg(feature = "lint")]
+mod change;
+#[cfg(feature = "lint")]
+mod mutants;
+mod scenarios;
+mod stories;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -15,14 +24,18 @@ fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "0")
 }
 
-/// The tool, or none where it is not installed.
-fn promtool() -> Option<Command> {
-    if Command::new("promtool").arg("--version").output().is_ok() {
-        return Some(Command::new("promtool"));
+/// A program, or none where it is not installed.
+fn tool(name: &'static str) -> Option<Command> {
+    if Command::new(name).arg("--version").output().is_ok() {
+        return Some(Command::new(name));
     }
-    assert!(!in_ci(), "promtool is missing: install Debian's package prometheus");
-    println!("SKIP: promtool is not installed");
+    assert!(!in_ci(), "{name} is missing: install Debian's prometheus and prometheus-alertmanager");
+    println!("SKIP: {name} is not installed");
     None
+}
+
+fn promtool() -> Option<Command> {
+    tool("promtool")
 }
 
 fn assert_success(what: &str, output: &Output) {
@@ -113,51 +126,6 @@ fn rules_and_configuration_load() {
     let rules: usize =
         alerts::groups().iter().map(|group| group.recordings.len() + group.alerts.len()).sum();
     assert!(text.contains(&format!("SUCCESS: {rules} rules found")), "{text}");
-}
-
-/// Each file of scenarios, against the rules of this build without annotations.
-#[test]
-fn scenarios_pass() {
-    if promtool().is_none() {
-        return;
-    }
-    let scratch = scratch("scenarios");
-    for (name, text) in alerts::rule_files_for_tests() {
-        std::fs::write(scratch.join(name), text).expect("the scratch folder can be written");
-    }
-    let mut running = Vec::new();
-    let mut scenarios = String::new();
-    for entry in std::fs::read_dir(folder().join("rules/tests")).expect("there are scenarios") {
-        let path = entry.expect("the folder can be read").path();
-        let copy = scratch.join(path.file_name().expect("a file has a name"));
-        let text = std::fs::read_to_string(&path).expect("scenarios are text");
-        std::fs::write(&copy, &text).expect("the scratch folder can be written");
-        scenarios.push_str(&text);
-        let child = Command::new("promtool")
-            .args(["test", "rules"])
-            .arg(&copy)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("promtool starts");
-        running.push((copy, child));
-    }
-    for (path, child) in running {
-        let output = child.wait_with_output().expect("promtool ends");
-        assert_success(&path.display().to_string(), &output);
-    }
-    every_alert_fires_in_one(&scenarios);
-}
-
-/// An alert that no scenario sees fire is not tested.
-fn every_alert_fires_in_one(scenarios: &str) {
-    let cases = scenarios.matches("  - interval:").count();
-    let checks = scenarios.matches("eval_time:").count();
-    println!("{cases} scenarios with {checks} checks");
-    for alert in alerts::alerts() {
-        let entry = format!("alertname: {}\n        exp_alerts:\n          - ", alert.name);
-        assert!(scenarios.contains(&entry), "{} fires in no scenario", alert.name);
-    }
 }
 
 /// The scrape configuration and the rules speak of the same jobs.

@@ -8,7 +8,7 @@ use crate::def::{Gauge, Label, LabelSet};
 use crate::labels::*;
 use crate::node::{self as m, XIDS_CRITICAL};
 use crate::promql::{
-    Expr, Grouping, Keys, Selection, TARGET, Window, count, increase, max, max_over_time, min,
+    Expr, Grouping, Keys, Selection, TARGET, Window, count, increase, max, max_over_time, min, sum,
     time, up,
 };
 use crate::slo;
@@ -148,13 +148,13 @@ fn xids(window: Window) -> Grouping<(Gpu, Uuid, Xid, XidSource)> {
 /// More cards are gone than have told why: one fault makes one page, and another card that goes
 /// silently meanwhile makes its own.
 fn missing() -> Expr {
-    let expected = || max(m::GPUS.is(GpuCount::Expected)).per_target();
-    let gone = || expected().minus(min(m::GPUS.is(GpuCount::Responding)).per_target());
     let card = [TARGET, &["uuid"]].concat();
     let answers = max(m::GPU_UP).per_target_and(Uuid::KEY).equals(1.0);
     let told = xids(GPU_TOLD).per_target_and(Uuid::KEY).above(0.0).unless_on(&card, answers);
-    let told = count(told).per_target();
-    gone().above(told.clone()).or(gone().above(0.0).unless_on(TARGET, told))
+    let expected = max(m::GPUS.is(GpuCount::Expected)).per_target();
+    let gone = expected.minus(min(m::GPUS.is(GpuCount::Responding)).per_target());
+    let told = count(told).per_target().times(-1.0);
+    sum(gone.labelled("of", "gone").or(told.labelled("of", "told"))).per_target().above(0.0)
 }
 
 fn cards() -> Vec<Alert> {
@@ -165,7 +165,7 @@ fn cards() -> Vec<Alert> {
     let slowed = max(slowed).per_target_and((Gpu::KEY, Uuid::KEY, ThrottleReason::KEY));
     vec![
         Alert {
-            summary: "{{ $value }} GPUs of {{ $labels.node }} do not answer",
+            summary: "{{ $value }} GPUs of {{ $labels.node }} do not answer, and have not said why",
             runbook: "gpu-missing",
             panel: board("gpus-counted"),
             ..cause("GpuMissing", missing(), GPU_MISSING_HOLD_SECONDS)

@@ -21,6 +21,7 @@ step "simulation of clusters, 10,000 seeds" \
   env SIGHTLINE_CLUSTER_SEEDS=10000 cargo test --locked --package tests --test cluster every_seed
 step "rules against Prometheus, 150 seeds and all scenarios" \
   env SIGHTLINE_RULES_SEEDS=150 cargo test --locked --package stack --lib rules::differential
+step "dashboards against Grafana's types" tests/conformance/run.sh
 export SIGHTLINE_TEST_PREBUILT=1
 for client in nvml openai-python openai-npm litellm langchain lm-eval aiperf; do
   step "client: $client" "tests/clients/$client/run.sh"

@@ -10,7 +10,7 @@ use crate::ids::PanelsLock;
 use crate::output::{self, Artifact, Output};
 use crate::tree::{self, TreeError};
 use crate::{bundle, coverage, lint};
-use args::{Args, Command};
+use args::{Args, Bundle, Command};
 use metric_catalog::target::Target;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -56,26 +56,8 @@ fn execute(args: &Args) -> Result<ExitCode, Problem> {
     match &args.command {
         Command::Help => print(args::USAGE.trim_end())?,
         Command::Version => print(concat!("sightline-dashboards ", env!("CARGO_PKG_VERSION")))?,
-        Command::Generate(targets, None) => {
-            // The first run in a checkout makes the lock file, so a root without one is fine.
-            let root = root(args)?;
-            let output = output::all(&tree::read_lock(&root)?)?;
-            print_all(&tree::generate(&root, &output, targets)?)?;
-        }
-        Command::Generate(targets, Some(to)) => {
-            let files = bundle::artifacts(&read(args)?, targets, &to.flavors, to.compact);
-            print_all(&tree::write(&to.out, &files)?)?;
-        }
-        Command::Check(targets) => {
-            let root = root(args)?;
-            let output = output::all(&tree::read_lock(&root)?)?;
-            let differences = tree::check(&root, &output, targets)?;
-            print_all(&differences)?;
-            if !differences.is_empty() {
-                complain("generated files are stale: run `sightline-dashboards generate`");
-                return Ok(ExitCode::from(FOUND));
-            }
-        }
+        Command::Generate(targets, to) => generate(args, targets, to.as_ref())?,
+        Command::Check(targets) => return check(args, targets),
         Command::Lint(targets, format) => return lint(args, targets, *format),
         Command::Diff(old, new) => {
             let differences = compare::paths(old, new)?;
@@ -94,6 +76,29 @@ fn execute(args: &Args) -> Result<ExitCode, Problem> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn generate(args: &Args, targets: &[Target], to: Option<&Bundle>) -> Result<(), Problem> {
+    let changes = if let Some(to) = to {
+        let files = bundle::artifacts(&read(args)?, targets, &to.flavors, to.compact);
+        tree::write(&to.out, &files)?
+    } else {
+        // The first run in a checkout makes the lock file, so a root without one is fine.
+        let root = root(args)?;
+        tree::generate(&root, &output::all(&tree::read_lock(&root)?)?, targets)?
+    };
+    Ok(print_all(&changes)?)
+}
+
+fn check(args: &Args, targets: &[Target]) -> Result<ExitCode, Problem> {
+    let root = root(args)?;
+    let output = output::all(&tree::read_lock(&root)?)?;
+    let differences = tree::check(&root, &output, targets)?;
+    print_all(&differences)?;
+    if !differences.is_empty() {
+        complain("generated files are stale: run `sightline-dashboards generate`");
+    }
+    Ok(found(!differences.is_empty()))
 }
 
 /// Everything, with the numbers of the checkout where there is one, else with those that this

@@ -61,6 +61,15 @@ static KNOWN: LazyLock<BTreeMap<String, Series>> = LazyLock::new(|| {
     known
 });
 
+/// The metric that has a series of this name.
+#[must_use]
+pub fn metric_of(series: &str) -> Option<&'static Info> {
+    match KNOWN.get(series)? {
+        Series::Metric(info) => Some(info),
+        Series::Made(_) => None,
+    }
+}
+
 /// The declared metrics and made series that an expression reads, each once, by name.
 #[must_use]
 pub fn series_in(expr: &str) -> Vec<Series> {

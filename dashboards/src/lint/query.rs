@@ -3,17 +3,17 @@
 //! Names, labels and kinds are checked by the catalog itself; what a board adds is here: scope,
 //! windows, legends, guards, and the age of the Prometheus that must understand it.
 
+mod cardinality;
 mod shape;
 
 use super::{Lint, Sink};
 use crate::ir::{Panel, VariableSource};
 use crate::output::Board;
-use crate::variables::fill_in;
-use metric_catalog::promql::lint::{Problem, check_for};
+use metric_catalog::promql::lint::{Problem, check_parsed};
 use metric_catalog::target::Target;
 use promql_parser::parser::{self, Expr, VectorSelector};
 use shape::Shape;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A window that nobody would write, so that `$__rate_interval` can be told from a fixed one.
 const MARKER: &str = "7919s";
@@ -96,26 +96,40 @@ const OF_RATES: &[&str] = &["rate", "irate", "increase"];
 /// Labels that only `ALERTS` has.
 const OF_ALERTS: &[&str] = &["alertname", "alertstate", "severity"];
 
-/// Runs all of them.
+/// Runs all of them. An expression that stands on several panels is parsed once.
 pub(super) fn run(boards: &[Board], sink: &mut Sink) {
+    let mut parsed: BTreeMap<(Target, &str), Parsed> = BTreeMap::new();
     for board in boards {
         let (target, uid) = (board.target, &*board.ir.uid);
         let scope = &*scope_of(board);
         for (_, panel) in board.ir.panels() {
+            let mut series = 0;
             for query in &panel.queries {
-                let mut place = Place { target, uid, panel: &panel.slug, scope, sink };
-                if let Some(expr) = parse(&query.expr, &mut place) {
-                    windows(&expr, "", &mut place);
-                    legend(&expr, &query.legend, panel, &mut place);
+                let mut place = Place { uid, panel: &panel.slug, scope, sink };
+                let parsed = parsed
+                    .entry((target, query.expr.as_str()))
+                    .or_insert_with(|| Parsed::of(target, &query.expr));
+                place.problems(parsed);
+                if let Some(expr) = &parsed.expr {
+                    windows(expr, "", &mut place);
+                    legend(&parsed.shape, &query.legend, panel, &mut place);
+                    series += cardinality::of(expr, &parsed.shape, panel);
                 }
+            }
+            if series > cardinality::SERIES_MAX {
+                let (message, slug) = (cardinality::message(series), &panel.slug);
+                sink.push(Lint::L12, uid, slug, message);
             }
         }
         for annotation in &board.ir.annotations {
-            let mut place = Place { target, uid, panel: "", scope, sink };
-            let expr = parse(&annotation.expr, &mut place);
-            if let Some(Shape::Vector(Some(labels))) = expr.map(|expr| shape::of(&expr).shape) {
+            let mut place = Place { uid, panel: "", scope, sink };
+            let parsed = parsed
+                .entry((target, annotation.expr.as_str()))
+                .or_insert_with(|| Parsed::of(target, &annotation.expr));
+            place.problems(parsed);
+            if let (Some(_), Shape::Vector(Some(labels))) = (&parsed.expr, &parsed.shape) {
                 let text = format!("{} {}", annotation.title, annotation.text);
-                missing_labels(&text, &labels, &mut place);
+                missing_labels(&text, labels, &mut place);
             }
         }
     }
@@ -133,7 +147,6 @@ fn scope_of(board: &Board) -> Vec<&str> {
 
 /// Where something was found, and where it goes.
 struct Place<'a> {
-    target: Target,
     uid: &'a str,
     panel: &'a str,
     /// Labels that can be chosen at the top of the dashboard.
@@ -145,36 +158,66 @@ impl Place<'_> {
     fn found(&mut self, lint: Lint, message: impl Into<String>) {
         self.sink.push(lint, self.uid, self.panel, message);
     }
-}
 
-/// Checks that hold for every expression; the tree where it parses.
-fn parse(text: &str, place: &mut Place<'_>) -> Option<Expr> {
-    let of_alerts = text.contains("ALERTS");
-    for problem in check_for(place.target, text) {
-        let (lint, message) = (lint_of(&problem), problem.to_string());
-        let grouped_by_alert = match &problem {
-            Problem::Grouping(label) => of_alerts && OF_ALERTS.contains(&label.as_str()),
-            Problem::Syntax(_)
-            | Problem::Series(_)
-            | Problem::Nameless
-            | Problem::Label { .. }
-            | Problem::Value { .. }
-            | Problem::Function { .. }
-            | Problem::RawCounter(_) => false,
-        };
-        if !grouped_by_alert {
-            place.found(lint, message);
+    /// What is wrong with an expression wherever it stands, and what is wrong with it here.
+    fn problems(&mut self, parsed: &Parsed) {
+        for (lint, message) in &parsed.problems {
+            self.found(*lint, message.clone());
+        }
+        if let Some(expr) = &parsed.expr {
+            scope(expr, self);
         }
     }
-    let marked = text.replace("$__rate_interval", MARKER);
-    let expr = parser::parse(&fill_in(&marked)).ok()?;
-    age(&expr, place);
-    guards(&expr, place);
-    scope(&expr, place);
-    for (lint, problem) in shape::of(&expr).problems {
-        place.found(lint, problem);
+}
+
+/// An expression, and what is wrong with it wherever it stands.
+struct Parsed {
+    /// The tree, with a marked window for `$__rate_interval`; none where it does not parse.
+    expr: Option<Expr>,
+    shape: Shape,
+    problems: Vec<(Lint, String)>,
+}
+
+impl Parsed {
+    fn of(target: Target, text: &str) -> Self {
+        // A variable stands for any value, so its pattern need not be compiled: that is most of the
+        // time that parsing takes.
+        let text = text
+            .replace("$__rate_interval", MARKER)
+            .replace("$__interval", "1m")
+            .replace("$__range", "1h")
+            .replace("=~\"$", "=\"$");
+        let expr = match parser::parse(&text) {
+            Ok(expr) => expr,
+            Err(reason) => {
+                let syntax = Problem::Syntax(reason).to_string();
+                let problems = vec![(Lint::L01, syntax)];
+                return Self { expr: None, shape: Shape::Vector(None), problems };
+            }
+        };
+        let of_alerts = text.contains("ALERTS");
+        let mut problems = Vec::new();
+        for problem in check_parsed(target, &expr) {
+            let grouped_by_alert = match &problem {
+                Problem::Grouping(label) => of_alerts && OF_ALERTS.contains(&label.as_str()),
+                Problem::Syntax(_)
+                | Problem::Series(_)
+                | Problem::Nameless
+                | Problem::Label { .. }
+                | Problem::Value { .. }
+                | Problem::Function { .. }
+                | Problem::RawCounter(_) => false,
+            };
+            if !grouped_by_alert {
+                problems.push((lint_of(&problem), problem.to_string()));
+            }
+        }
+        age(&expr, &mut problems);
+        guards(&expr, &mut problems);
+        let shape = shape::of(&expr);
+        problems.extend(shape.problems);
+        Self { expr: Some(expr), shape: shape.shape, problems }
     }
-    Some(expr)
 }
 
 const fn lint_of(problem: &Problem) -> Lint {
@@ -222,29 +265,29 @@ const fn selector(expr: &Expr) -> Option<&VectorSelector> {
 }
 
 /// L16: nothing that Prometheus 2.42 does not know.
-fn age(expr: &Expr, place: &mut Place<'_>) {
+fn age(expr: &Expr, found: &mut Vec<(Lint, String)>) {
     if let Expr::Call(call) = expr
         && !FUNCTIONS.contains(&call.func.name)
     {
-        place.found(Lint::L16, format!("{}() is newer than Prometheus 2.42", call.func.name));
+        found.push((Lint::L16, format!("{}() is newer than Prometheus 2.42", call.func.name)));
     }
     if let Expr::Aggregate(aggregate) = expr
         && !AGGREGATIONS.contains(&aggregate.op.to_string().as_str())
     {
-        place.found(Lint::L16, format!("{} is newer than Prometheus 2.42", aggregate.op));
+        found.push((Lint::L16, format!("{} is newer than Prometheus 2.42", aggregate.op)));
     }
-    children(expr).into_iter().for_each(|child| age(child, place));
+    children(expr).into_iter().for_each(|child| age(child, found));
 }
 
 /// L19: a denominator is a number, a comparison or a `clamp_min`.
-fn guards(expr: &Expr, place: &mut Place<'_>) {
+fn guards(expr: &Expr, found: &mut Vec<(Lint, String)>) {
     if let Expr::Binary(binary) = expr
         && binary.op.to_string() == "/"
         && !guarded(&binary.rhs)
     {
-        place.found(Lint::L19, format!("{} can be 0", binary.rhs));
+        found.push((Lint::L19, format!("{} can be 0", binary.rhs)));
     }
-    children(expr).into_iter().for_each(|child| guards(child, place));
+    children(expr).into_iter().for_each(|child| guards(child, found));
 }
 
 fn guarded(expr: &Expr) -> bool {
@@ -303,8 +346,8 @@ fn windows(expr: &Expr, function: &str, place: &mut Place<'_>) {
 }
 
 /// L11: a legend names labels that the result has; one series of several has a name of its own.
-fn legend(expr: &Expr, legend: &str, panel: &Panel, place: &mut Place<'_>) {
-    let Shape::Vector(Some(labels)) = shape::of(expr).shape else { return };
+fn legend(shape: &Shape, legend: &str, panel: &Panel, place: &mut Place<'_>) {
+    let Shape::Vector(Some(labels)) = shape else { return };
     match &panel.kind {
         crate::ir::Kind::Table(columns) => {
             for column in columns.iter().filter(|column| !labels.contains(&column.label)) {
@@ -329,7 +372,7 @@ fn legend(expr: &Expr, legend: &str, panel: &Panel, place: &mut Place<'_>) {
         | crate::ir::Kind::Heatmap
         | crate::ir::Kind::StateTimeline
         | crate::ir::Kind::Text(_) => {
-            missing_labels(legend, &labels, place);
+            missing_labels(legend, labels, place);
             if !labels.is_empty() && !legend.contains("{{") {
                 let message = format!("several series are all called {legend:?}");
                 place.found(Lint::L11, message);

@@ -81,12 +81,15 @@ pub fn check_for(target: Target, text: &str) -> Vec<Problem> {
         .replace("$__range", "1h");
     match parser::parse(&text) {
         Err(reason) => vec![Problem::Syntax(reason)],
-        Ok(expr) => {
-            let mut check = Check { target, problems: Vec::new() };
-            check.walk(&expr, "");
-            check.problems
-        }
+        Ok(expr) => check_parsed(target, &expr),
     }
+}
+
+/// The same for an expression that is parsed already; a value with a `$` stands for any.
+pub fn check_parsed(target: Target, expr: &Expr) -> Vec<Problem> {
+    let mut check = Check { target, problems: Vec::new() };
+    check.walk(expr, "");
+    check.problems
 }
 
 /// Names of all series that an expression selects, suffixes of histograms taken off.

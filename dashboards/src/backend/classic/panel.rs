@@ -261,10 +261,16 @@ fn stat(options: Stat) -> StatOptions {
 
 fn gauge() -> GaugeOptions {
     GaugeOptions {
+        bar_shape: BarShape::Flat,
+        bar_width_factor: 0.5.into(),
+        effects: GaugeEffects {},
         min_viz_height: 75,
         min_viz_width: 75,
         orientation: Orientation::Auto,
         reduce_options: reduce(),
+        segment_count: 1,
+        segment_spacing: 0.3.into(),
+        shape: GaugeShape::Gauge,
         show_threshold_labels: false,
         show_threshold_markers: true,
         sizing: Sizing::Auto,

@@ -6,7 +6,8 @@ use metric_catalog::promql::{COMMON, recorded};
 use metric_catalog::target::Target;
 use promql_parser::parser::VectorMatchCardinality;
 use promql_parser::parser::{AggregateExpr, BinaryExpr, Call, Expr, LabelModifier};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 /// What an expression yields.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,28 +34,35 @@ pub(super) fn of(expr: &Expr) -> Result {
     Result { shape, problems: walk.problems }
 }
 
-/// Labels of a series by its name; none where it is unknown or has any.
-pub(super) fn labels_of(name: &str) -> Option<BTreeSet<String>> {
-    let set = |labels: &mut dyn Iterator<Item = &str>| labels.map(str::to_owned).collect();
-    if name == "up" {
-        return Some(set(&mut COMMON[..4].iter().copied()));
+/// Labels of every series by its name.
+static LABELS: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
+    let set = |labels: &[&str]| labels.iter().map(|&label| label.to_owned()).collect();
+    let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    known.insert("up".to_owned(), set(&COMMON[..4]));
+    for series in Target::ALL.iter().flat_map(|target| recorded::of(*target)) {
+        known.insert(series.name.to_owned(), set(series.labels));
     }
-    let mut recorded = Target::ALL.iter().flat_map(|target| recorded::of(*target));
-    if let Some(series) = recorded.find(|series| series.name == name) {
-        return Some(set(&mut series.labels.iter().copied()));
-    }
-    metric_catalog::all().chain(metric_catalog::engines::all()).find_map(|info| {
-        let le = match info.kind {
-            Kind::Counter | Kind::Gauge => (name == info.name).then_some(None)?,
-            Kind::Histogram => match name.strip_prefix(info.name)? {
-                "_bucket" => Some("le"),
-                "_sum" | "_count" => None,
-                _ => return None,
-            },
-        };
+    for info in metric_catalog::all().chain(metric_catalog::engines::all()) {
         let own = info.labels.iter().map(|label| label.name);
-        Some(set(&mut info.common_labels().iter().copied().chain(own).chain(le)))
-    })
+        let labels: Vec<&str> = info.common_labels().iter().copied().chain(own).collect();
+        match info.kind {
+            Kind::Counter | Kind::Gauge => {
+                known.insert(info.name.to_owned(), set(&labels));
+            }
+            Kind::Histogram => {
+                known.insert(format!("{}_sum", info.name), set(&labels));
+                known.insert(format!("{}_count", info.name), set(&labels));
+                let bucket: Vec<&str> = labels.iter().copied().chain(["le"]).collect();
+                known.insert(format!("{}_bucket", info.name), set(&bucket));
+            }
+        }
+    }
+    known
+});
+
+/// Labels of a series by its name; none where it is unknown or has any.
+pub(super) fn labels_of(name: &str) -> Option<&'static BTreeSet<String>> {
+    LABELS.get(name)
 }
 
 struct Walk {
@@ -66,10 +74,10 @@ impl Walk {
         match expr {
             Expr::NumberLiteral(_) | Expr::StringLiteral(_) => Shape::Scalar,
             Expr::VectorSelector(selector) => {
-                Shape::Vector(selector.name.as_deref().and_then(labels_of))
+                Shape::Vector(selector.name.as_deref().and_then(labels_of).cloned())
             }
             Expr::MatrixSelector(matrix) => {
-                Shape::Vector(matrix.vs.name.as_deref().and_then(labels_of))
+                Shape::Vector(matrix.vs.name.as_deref().and_then(labels_of).cloned())
             }
             Expr::Paren(paren) => self.shape(&paren.expr),
             Expr::Unary(unary) => self.shape(&unary.expr),

@@ -122,10 +122,16 @@ pub enum StatTextMode {
     ValueAndName,
 }
 
-/// Options of a gauge.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Options of a gauge. Those of shape are of Grafana 13; 12 leaves them aside.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GaugeOptions {
+    /// Ends of the bar.
+    pub bar_shape: BarShape,
+    /// Width of the bar, 0 to 1.
+    pub bar_width_factor: Number,
+    /// Decoration; none.
+    pub effects: GaugeEffects,
     /// Smallest height of a dial in pixels.
     pub min_viz_height: u32,
     /// Smallest width of a dial in pixels.
@@ -134,6 +140,12 @@ pub struct GaugeOptions {
     pub orientation: Orientation,
     /// Reducer.
     pub reduce_options: ReduceOptions,
+    /// Parts of the bar; 1 for an unbroken one.
+    pub segment_count: u32,
+    /// Gap between parts, 0 to 1.
+    pub segment_spacing: Number,
+    /// Whole circle or part of one.
+    pub shape: GaugeShape,
     /// Whether the thresholds are written.
     pub show_threshold_labels: bool,
     /// Whether the thresholds are drawn.
@@ -141,6 +153,31 @@ pub struct GaugeOptions {
     /// Whether sizes follow the panel.
     pub sizing: Sizing,
 }
+
+/// Ends of a gauge's bar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BarShape {
+    /// Straight.
+    Flat,
+    /// Round.
+    Rounded,
+}
+
+/// Form of a gauge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GaugeShape {
+    /// A whole circle.
+    Circle,
+    /// Open below.
+    Gauge,
+}
+
+/// Decoration of a gauge; none is used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GaugeEffects {}
 
 /// Whether sizes follow the panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Speed, as ratios measured in one run. Absolute figures depend on the machine; ratios travel.
-# With arguments: only those parts (kernels, peers, metrics, router, exporter).
+# With arguments: only those parts (kernels, peers, metrics, router, exporter,
+# dashboards).
 # SMG_PYTHON: a Python that has the package smg==1.13.0, to measure the router beside it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=$(cd "${CARGO_TARGET_DIR:-target}" 2>/dev/null && pwd || echo "$PWD/target")
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(kernels peers metrics router exporter)
+[ "${#parts[@]}" -gt 0 ] || parts=(kernels peers metrics router exporter dashboards)
 
 # What a request costs that passes through, beside another router in front of the same workers.
 router() {
@@ -22,6 +23,14 @@ router() {
   cargo bench --quiet --package router --bench relay -- "${routers[@]}"
 }
 
+# What generating and checking dashboards costs, beside two generators in Python.
+dashboards() {
+  # Without what talks to servers: the same commands, and a fraction of the build.
+  cargo build --quiet --release --package dashboards --no-default-features --features lint \
+    --bin sightline-dashboards --example sixty_panels
+  python3 scripts/bench_dashboards.py "$target/release/sightline-dashboards" "$target/release/examples/sixty_panels"
+}
+
 for part in "${parts[@]}"; do
   printf '\n==> %s\n' "$part"
   case "$part" in
@@ -30,6 +39,7 @@ for part in "${parts[@]}"; do
     metrics) python3 scripts/bench_metrics.py "$(scripts/fetch-model.sh)" ;;
     router) router ;;
     exporter) cargo bench --quiet --package exporter --bench scrape ;;
-    *) echo "no such part: $part (there are: kernels, peers, metrics, router, exporter)" >&2; exit 64 ;;
+    dashboards) dashboards ;;
+    *) echo "no such part: $part (there are: kernels, peers, metrics, router, exporter, dashboards)" >&2; exit 64 ;;
   esac
 done

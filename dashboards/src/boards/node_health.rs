@@ -9,6 +9,7 @@ mod services;
 use super::common;
 use crate::build::{Blank, line, section, stat, state_timeline, table};
 use crate::ir::{Color, Dashboard, Panel, Section};
+use crate::lint::Lint;
 use metric_catalog::def::{Gauge, Label, Unit};
 use metric_catalog::labels::{CheckScope, CheckSeverity, HealthCheck, Node};
 use metric_catalog::node;
@@ -123,12 +124,14 @@ fn verdict() -> Section {
                          service, a port, a collector, or the node.",
                     )
                     .unit(Unit::Count)
+                    .allow(Lint::L12, "only checks that fail are lines")
                     .no_value("every check passes")
                     .into(),
                 list("unknown-checks", node::HEALTH_CHECK_KNOWN)
                     .title("Checks without data")
                     .describe("Checks that nobody can answer now, for lack of fresh data.")
                     .unit(Unit::Count)
+                    .allow(Lint::L12, "only checks without data are lines")
                     .no_value("every check is known")
                     .into(),
             ],

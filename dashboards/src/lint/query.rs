@@ -112,7 +112,7 @@ pub(super) fn run(boards: &[Board], sink: &mut Sink) {
                 place.problems(parsed);
                 if let Some(expr) = &parsed.expr {
                     windows(expr, "", &mut place);
-                    legend(&parsed.shape, &query.legend, panel, &mut place);
+                    legend(expr, &parsed.shape, &query.legend, panel, &mut place);
                     series += cardinality::of(expr, &parsed.shape, panel);
                 }
             }
@@ -346,7 +346,7 @@ fn windows(expr: &Expr, function: &str, place: &mut Place<'_>) {
 }
 
 /// L11: a legend names labels that the result has; one series of several has a name of its own.
-fn legend(shape: &Shape, legend: &str, panel: &Panel, place: &mut Place<'_>) {
+fn legend(expr: &Expr, shape: &Shape, legend: &str, panel: &Panel, place: &mut Place<'_>) {
     let Shape::Vector(Some(labels)) = shape else { return };
     match &panel.kind {
         crate::ir::Kind::Table(columns) => {
@@ -373,10 +373,27 @@ fn legend(shape: &Shape, legend: &str, panel: &Panel, place: &mut Place<'_>) {
         | crate::ir::Kind::StateTimeline
         | crate::ir::Kind::Text(_) => {
             missing_labels(legend, labels, place);
-            if !labels.is_empty() && !legend.contains("{{") {
-                let message = format!("several series are all called {legend:?}");
-                place.found(Lint::L11, message);
-            }
+            ambiguous(expr, legend, labels, place);
+        }
+    }
+}
+
+/// L11: two series never have one name. Names of targets go together: an instance has one job, one
+/// role and one model, and boards show one cluster at a time.
+fn ambiguous(expr: &Expr, legend: &str, labels: &BTreeSet<String>, place: &mut Place<'_>) {
+    const OF_TARGETS: &[&str] =
+        &["cluster", "node", "job", "engine_role", "engine_type", "model_name"];
+    let names = |label: &str| legend.contains(&format!("{{{{{label}}}}}"));
+    if !labels.is_empty() && !legend.contains("{{") {
+        place.found(Lint::L11, format!("several series are all called {legend:?}"));
+        return;
+    }
+    for label in labels.iter().filter(|label| !names(label) && !cardinality::is_fixed(expr, label))
+    {
+        let follows = OF_TARGETS.contains(&label.as_str())
+            && (label == "cluster" || names("instance") || (label != "node" && names("node")));
+        if !follows {
+            place.found(Lint::L11, format!("series called {legend:?} differ only in {label}"));
         }
     }
 }

@@ -10,8 +10,9 @@ use crate::model::classic::{DataSourceRef, GridPos, Panel, Variable};
 use crate::output::Board;
 use crate::provision::SCRAPE_INTERVAL_SECONDS;
 use crate::unit::grafana_id;
+use crate::usage::names_in;
 use crate::variables::{is_built_in, references};
-use metric_catalog::alerts::Severity;
+use metric_catalog::alerts::{Group, Severity};
 use metric_catalog::target::Target;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +39,7 @@ pub(super) fn run(boards: &[Board], sink: &mut Sink) {
         units(board, sink);
     }
     alerts(boards, sink);
+    ruin(boards, sink);
 }
 
 /// Panels with their slugs, those inside folded rows too.
@@ -355,4 +357,44 @@ fn alerts(boards: &[Board], sink: &mut Sink) {
             }
         }
     }
+}
+
+/// Metrics that say that something is broken or lost, and of which somebody must be told: at least
+/// one alert reads each, itself or by a recording rule.
+const CRITICAL: &[&str] = &[
+    "up",
+    "sightline_slo_requests_total",
+    "sightline_requests_aborted_total",
+    "sightline_requests_rejected_total",
+    "sightline_pd_peer_up",
+    "sightline_kv_transfer_errors_total",
+    "sightline_node_healthy",
+    "sightline_node_gpu_ecc_errors_total",
+    "sightline_node_gpu_xid_errors_total",
+    "sightline_node_rdma_port_up",
+    "sightline_node_service_oom_kills_total",
+];
+
+/// L20, the other way: a metric of ruin without an alert.
+fn ruin(boards: &[Board], sink: &mut Sink) {
+    if boards.iter().any(|board| board.target == Target::Sightline) {
+        for name in unwatched(CRITICAL, &metric_catalog::alerts::groups()) {
+            sink.push(Lint::L20, "", "", format!("no alert reads {name}"));
+        }
+    }
+}
+
+/// Those of the metrics that no alert reads.
+pub(super) fn unwatched<'a>(metrics: &[&'a str], groups: &[Group]) -> Vec<&'a str> {
+    let alerts = groups.iter().flat_map(|group| &group.alerts);
+    let mut open: Vec<&str> = alerts.flat_map(|alert| names_in(&alert.expr.to_string())).collect();
+    let mut read = BTreeSet::new();
+    while let Some(name) = open.pop() {
+        let records = groups.iter().flat_map(|group| &group.recordings);
+        if read.insert(name) {
+            let made = records.filter(|record| record.series.name == name);
+            open.extend(made.flat_map(|record| names_in(&record.expr.to_string())));
+        }
+    }
+    metrics.iter().copied().filter(|name| !read.contains(name)).collect()
 }

@@ -211,6 +211,17 @@ fn l20_an_alert_without_its_panel() {
     });
 }
 
+#[test]
+fn l20_a_metric_of_ruin_without_an_alert() {
+    let mut groups = metric_catalog::alerts::groups();
+    assert_eq!(structure::unwatched(&["sightline_node_healthy"], &groups), [""; 0]);
+    for group in &mut groups {
+        group.alerts.retain(|alert| !alert.expr.to_string().contains("sightline_node_healthy"));
+    }
+    let unwatched = structure::unwatched(&["sightline_node_healthy", "up"], &groups);
+    assert_eq!(unwatched, ["sightline_node_healthy"]);
+}
+
 /// A query with a mistake, what finds it, and in which words. `SCOPE` stands for the conditions of
 /// every query.
 #[cfg(feature = "lint")]
@@ -270,6 +281,19 @@ const BAD_QUERIES: &[(Lint, &str, &str, &str)] = &[
         "x",
     ),
     (
+        Lint::L11,
+        "differ only in queue",
+        "sum by (instance, queue) (sightline_queue_requests{SCOPE})",
+        "{{instance}}",
+    ),
+    (
+        Lint::L12,
+        "series with 8 processes",
+        "sum by (instance, phase, tp_rank) (rate(\
+         sightline_forward_busy_seconds_total{SCOPE}[$__rate_interval]))",
+        "{{instance}} {{phase}} {{tp_rank}}",
+    ),
+    (
         Lint::L16,
         "newer than Prometheus 2.42",
         "sort_by_label(sightline_running_requests{SCOPE})",
@@ -297,22 +321,40 @@ const BAD_QUERIES: &[(Lint, &str, &str, &str)] = &[
 ];
 
 #[cfg(feature = "lint")]
-#[test]
-fn bad_queries_are_found() {
+fn with_query(boards: &mut Vec<ir::Dashboard>, query: &str, legend: &str) {
     use crate::build::{line, section, time_series};
     use metric_catalog::promql::raw;
     let scope: Vec<String> =
         crate::variables::SCOPE.iter().map(|label| format!("{label}=~\"${label}\"")).collect();
+    let query = query.replace("SCOPE", &scope.join(","));
+    let bad = time_series("bad").title("Bad").describe("Bad.").unit(Unit::Count);
+    let bad = bad.query(raw(&query, &[], Unit::Count), legend);
+    boards.truncate(1);
+    boards[0].sections = vec![section("bad", "Bad", vec![line(8, vec![bad.into()])])];
+}
+
+#[cfg(feature = "lint")]
+#[test]
+fn bad_queries_are_found() {
     for (lint, message, query, legend) in BAD_QUERIES {
-        let query = query.replace("SCOPE", &scope.join(","));
-        let bad = time_series("bad").title("Bad").describe("Bad.").unit(Unit::Count);
-        let bad = bad.query(raw(&query, &[], Unit::Count), legend);
-        planted(*lint, message, |boards| {
-            let lines = vec![line(8, vec![bad.into()])];
-            boards.truncate(1);
-            boards[0].sections = vec![section("bad", "Bad", lines)];
-        });
+        planted(*lint, message, |boards| with_query(boards, query, legend));
     }
+}
+
+#[cfg(feature = "lint")]
+#[test]
+fn l12_counts_what_a_query_leaves() {
+    let many = "sum by (instance, phase, tp_rank) (rate(\
+                sightline_forward_busy_seconds_total{SCOPE}[$__rate_interval]))";
+    let found = |query: &str| {
+        let mut boards = boards::all();
+        with_query(&mut boards, query, "{{instance}} {{phase}} {{tp_rank}}");
+        run(&render(boards)).findings.iter().any(|finding| finding.code == "L12")
+    };
+    assert!(found(many));
+    assert!(found(&format!("topk(600, {many})")));
+    assert!(!found(&format!("topk(5, {many})")));
+    assert!(!found(&many.replace("{SCOPE}", "{phase=\"decode\",tp_rank=\"0\",SCOPE}")));
 }
 
 #[test]

@@ -171,6 +171,7 @@ fn memory() -> Line {
                 )
                 .unit(Unit::Flag)
                 .query(policy, "")
+                .allow(Lint::L12, "a service has one policy")
                 .no_value(NO_GROUP)
                 .into(),
         ],

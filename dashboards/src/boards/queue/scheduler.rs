@@ -4,9 +4,7 @@ use crate::boards::common::INSTANCE as BY_INSTANCE;
 use crate::build::{line, section, time_series};
 use crate::ir::{Color, Section, Stack};
 use metric_catalog::def::{Label, Unit};
-use metric_catalog::labels::{
-    Instance, Phase, PreemptReason, PreemptedKind, Queue, Stage, TpRank, Turn,
-};
+use metric_catalog::labels::{Instance, Phase, PreemptReason, PreemptedKind, Queue, Stage, Turn};
 use metric_catalog::promql::{
     Expr, Grouping, Known, Window, max, mean, quantile, rate, recorded, sum, time,
 };
@@ -131,8 +129,7 @@ pub(super) fn batches() -> Section {
 
 /// What the device can do, and how busy it is.
 pub(super) fn capacity() -> Section {
-    let busy =
-        sum(rate(server::FORWARD_BUSY_SECONDS, NOW)).by((Instance::KEY, Phase::KEY, TpRank::KEY));
+    let busy = max(rate(server::FORWARD_BUSY_SECONDS, NOW)).by((Instance::KEY, Phase::KEY));
     let pending = max(server::QUEUE_PENDING_TOKENS).by((Queue::KEY, Instance::KEY));
     let lines = vec![line(
         8,
@@ -151,8 +148,8 @@ pub(super) fn capacity() -> Section {
             time_series("device-busy")
                 .title("Device busy")
                 .describe(
-                    "Share of time in forward passes, by phase. Near 1 the engine is at its \
-                     capacity; far below 1 with a queue, something else holds it up.",
+                    "Share of time in forward passes, by phase, of the busiest rank. Near 1 the \
+                     engine is at its capacity; far below 1 with a queue, something else holds it up.",
                 )
                 .unit(Unit::Ratio)
                 .query(busy, "{{phase}} {{instance}}")

@@ -67,7 +67,7 @@ fn states() -> Vec<Panel> {
                  failed too often (*circuit*, dashed).",
             )
             .unit(Unit::Count)
-            .query(up.in_unit(Unit::Count), "{{worker_role}} {{worker}}")
+            .query(up.in_unit(Unit::Count), "{{worker_role}} {{worker}} at {{instance}}")
             .query(
                 open.by((Worker::KEY, CircuitState::KEY)).in_unit(Unit::Count).above(0.0),
                 "circuit {{state}} {{worker}}",
@@ -100,7 +100,7 @@ fn states() -> Vec<Panel> {
                  its log.",
             )
             .unit(Unit::Count)
-            .query(circuit_code().in_unit(Unit::Count), "{{worker}}")
+            .query(circuit_code().in_unit(Unit::Count), "{{worker}} at {{instance}}")
             .map(1, "closed", Color::Green)
             .map(2, "trying", Color::Yellow)
             .map(3, "open", Color::Red)

@@ -99,6 +99,24 @@ fn info(selector: &VectorSelector) -> Option<&'static Info> {
     metric_of(selector.name.as_deref()?)
 }
 
+/// Whether every selector lets one value of a label through, or lacks the label.
+pub(super) fn is_fixed(expr: &Expr, label: &str) -> bool {
+    let mut selectors = Vec::new();
+    collect(expr, &mut selectors);
+    let equal = |selector: &&VectorSelector| {
+        selector.matchers.matchers.iter().any(|matcher| {
+            let one = matches!(matcher.op, MatchOp::Equal) && !matcher.value.contains('$');
+            matcher.name == label && one
+        })
+    };
+    let has = |selector: &&&VectorSelector| {
+        let labels = selector.name.as_deref().and_then(super::shape::labels_of);
+        labels.is_none_or(|labels| labels.contains(label))
+    };
+    let with: Vec<_> = selectors.iter().filter(has).collect();
+    !with.is_empty() && with.into_iter().all(equal)
+}
+
 /// What `topk` lets through, whatever it is applied to.
 fn at_most(expr: &Expr) -> Option<u64> {
     match expr {

@@ -15,6 +15,10 @@ pub const DRAIN_AWARE_HEADER: &str = "x-sightline-drain-aware";
 /// worker refused or failed and the decode worker itself is well.
 pub const CAUSE_HEADER: &str = "x-sightline-cause";
 
+/// Answer, worker to router, of whatever status: how many tokens the request's prompts have
+/// together, where the worker has counted them. Routers tokenise nothing.
+pub const PROMPT_TOKENS_HEADER: &str = "x-sightline-prompt-tokens";
+
 /// The value of [`CAUSE_HEADER`] that puts an error down to the prefill worker.
 pub const CAUSE_PREFILL: &str = "prefill";
 

@@ -30,7 +30,7 @@ pub struct Config {
     /// Requests are refused at the door where every worker would refuse them.
     pub refuse_at_door: bool,
     /// Prompts are taken for so much shorter than estimated before they are refused at the door,
-    /// 0 to 1.
+    /// 0 to 1; less so where estimates were better lately.
     pub door_margin: f64,
 }
 

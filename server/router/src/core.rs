@@ -203,6 +203,12 @@ impl Core {
         self.ratios.get(model).copied().unwrap_or_default().tokens(prompt_bytes)
     }
 
+    /// By how much prompts of the model are taken for shorter than estimated, as a factor.
+    pub(crate) fn margin(&self, model: &str) -> f64 {
+        let ratio = self.ratios.get(model).copied().unwrap_or_default();
+        ratio.margin(self.config.door_margin)
+    }
+
     /// Every model that a worker serves or is listed for, in order: `/v1/models`.
     #[must_use]
     pub fn models(&self) -> Vec<Arc<str>> {
@@ -245,7 +251,7 @@ impl Core {
                     pending_tokens: load.pending,
                     backlog_seconds: load.backlog(),
                     report_age: member.report.as_ref().map(|report| now.since(report.came)),
-                    cooling: self.cooling(member, 0, now),
+                    cooling: self.cooling(member, 0, now).map(|cooling| cooling.left),
                     share: member.share(now, &self.config),
                 }
             })

@@ -8,10 +8,10 @@ use types::Time;
 use crate::config::Config;
 use crate::core::Core;
 use crate::door::whole_seconds;
-use crate::member::{Cool, Member};
+use crate::member::{Cool, CoolCause, Member};
 use crate::registry::event;
 use crate::request::{Failure, FailureKind, Leg, Request, RetryReason, Route, Verdict};
-use crate::route::Attempt;
+use crate::route::{Asked, Attempt};
 use crate::worker::{CircuitState, Event, EventKind};
 
 /// What a failure says of a worker.
@@ -55,19 +55,20 @@ impl Core {
         };
         let key = blamed.key;
         events.extend(self.says(blamed, says, now));
-        if let FailureKind::Rejected { retry_after, .. } = failure.kind {
+        if let FailureKind::Rejected { status, retry_after } = failure.kind {
             attempt.refusals += 1;
-            self.cool(blamed, retry_after, attempt, now);
+            let cause = if status == 429 { CoolCause::Full } else { CoolCause::Closed };
+            self.cool(blamed, (retry_after, cause), attempt, now);
         }
         // Its counts go before another worker is chosen.
-        self.take_back(route, failure.kind, request);
+        self.take_back(route, failure.kind, request, attempt);
         attempt.tried.push(key);
         let reason = retry_reason(failure, request).filter(|reason| {
             let refused_twice = *reason == RetryReason::Rejected && attempt.refusals > 1;
             attempt.tries < self.config.retry.tries && !refused_twice && self.affords(*reason)
         });
         if let Some(reason) = reason {
-            let asked = self.ask(request);
+            let asked = self.ask(request, attempt);
             let head_room = matches!(failure.kind, FailureKind::Rejected { status: 429, .. });
             if let Ok(route) = self.choose(&asked, attempt, head_room, now) {
                 if costs(reason) {
@@ -78,8 +79,8 @@ impl Core {
         }
         let retry_after = match failure.kind {
             FailureKind::Rejected { status, .. } => {
-                let wait = self.come_back(request, attempt, now);
-                let asked = self.ask(request);
+                let asked = self.ask(request, attempt);
+                let wait = self.come_back(&asked, attempt, now);
                 let full = status == 429;
                 Some(if full { self.come_behind(&asked, wait, now) } else { wait })
             }
@@ -94,11 +95,17 @@ impl Core {
     }
 
     /// Ends a route that failed. Where no worker has begun with the prompt, none will hold it.
-    fn take_back(&mut self, route: Route, kind: FailureKind, request: &Request<'_>) {
+    fn take_back(
+        &mut self,
+        route: Route,
+        kind: FailureKind,
+        request: &Request<'_>,
+        attempt: &Attempt,
+    ) {
         if !matches!(kind, FailureKind::Connect | FailureKind::Rejected { .. }) {
             return;
         }
-        let pieces = self.ask(request).pieces;
+        let pieces = self.ask(request, attempt).pieces;
         for leg in [Some(route.serve), route.prefill].into_iter().flatten() {
             if self.registry.get_mut(leg.key).is_some() {
                 self.prefixes.take_back(leg.key.slot, &pieces, leg.held);
@@ -148,22 +155,28 @@ impl Core {
     }
 
     /// The worker asked for time.
-    fn cool(&mut self, leg: &Leg, asked: Option<Duration>, attempt: &mut Attempt, now: Time) {
+    fn cool(
+        &mut self,
+        leg: &Leg,
+        (asked, cause): (Option<Duration>, CoolCause),
+        attempt: &mut Attempt,
+        now: Time,
+    ) {
         let retry = self.config.retry;
         let told = asked.map(|time| whole_seconds(time.as_secs_f64()));
         attempt.retry_after = [attempt.retry_after, told].into_iter().flatten().min();
         if let Some(member) = self.registry.get_mut(leg.key) {
             let until = now + asked.unwrap_or(retry.cool).min(retry.cool_max);
-            // A longer time that it asked for before still holds.
+            // A longer time that it asked for before still holds; why, it says best now.
             let until = member.cool.map_or(until, |cool| cool.until.max(until));
-            member.cool = Some(Cool { from: now, until });
+            member.cool = Some(Cool { from: now, until, cause });
         }
     }
 
     /// When to come back: the smallest time that a worker asked for, or that one which was not
     /// asked will need.
-    fn come_back(&self, request: &Request<'_>, attempt: &Attempt, now: Time) -> Duration {
-        let others = self.soonest(&self.ask(request), now);
+    fn come_back(&self, asked: &Asked<'_>, attempt: &Attempt, now: Time) -> Duration {
+        let others = self.soonest(asked, now);
         let known = [attempt.retry_after, others].into_iter().flatten().min();
         known.unwrap_or_else(|| whole_seconds(self.config.retry.cool.as_secs_f64()))
     }

@@ -79,6 +79,23 @@ impl Health {
 pub(crate) struct Cool {
     pub(crate) from: Time,
     pub(crate) until: Time,
+    pub(crate) cause: CoolCause,
+}
+
+/// Why it asked for time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CoolCause {
+    /// 429: it has too much to do.
+    Full,
+    /// 503: it takes nothing now.
+    Closed,
+}
+
+/// How much longer it is left alone, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cooling {
+    pub(crate) left: Duration,
+    pub(crate) cause: CoolCause,
 }
 
 #[derive(Debug)]
@@ -290,17 +307,18 @@ impl Member {
         Load { own, unreported, prefill_rate, pending }
     }
 
-    /// Until when it is left alone because it asked for time, unless a later report shows that it
-    /// has room: `room` says whether one does.
+    /// How much longer it is left alone because it asked for time, unless a later report shows that
+    /// it has room: `room` says whether one does.
     pub(crate) fn cooling(
         &self,
         now: Time,
         config: &HealthConfig,
         room: impl FnOnce(&Self) -> bool,
-    ) -> Option<Duration> {
+    ) -> Option<Cooling> {
         let cool = self.cool.filter(|cool| now < cool.until)?;
         let later = self.fresh(now, config).is_some_and(|fresh| fresh.asked > cool.from);
-        (!(later && room(self))).then(|| cool.until.since(now))
+        let left = cool.until.since(now);
+        (!(later && room(self))).then_some(Cooling { left, cause: cool.cause })
     }
 }
 

@@ -7,6 +7,8 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::request::Request;
+
 /// Pieces of one prompt at most: what is behind the first 8 MiB is not looked at.
 pub(crate) const MAX_PIECES: usize = 128;
 
@@ -37,6 +39,12 @@ impl Pieces {
             (pieces.len, begin) = (pieces.len + 1, until);
         }
         pieces
+    }
+
+    /// Those of a request: prompts of other models and namespaces have others.
+    pub(crate) fn of_request(request: &Request<'_>) -> Self {
+        let seed = xxh3_64_with_seed(request.model.as_bytes(), 1);
+        Self::of(request.prompt, xxh3_64_with_seed(request.namespace.as_bytes(), seed))
     }
 
     /// The hashes, shortest beginning first.

@@ -7,17 +7,22 @@ const PRIOR: f64 = 4.0;
 /// How many prompts are remembered, about.
 const MEMORY: f64 = 32.0;
 
+/// The share of the doubt that each prompt takes away which was no shorter than estimated.
+const TRUST: f64 = 0.25;
+
 /// Bytes per token of a model's prompts, as seen lately.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenRatio {
     bytes: f64,
     tokens: f64,
+    /// How much shorter than estimated prompts were lately, as a factor of at most 1; 0 at first.
+    shortest: f64,
 }
 
 impl Default for TokenRatio {
     fn default() -> Self {
         // Weighs as much as one short prompt.
-        Self { bytes: PRIOR * 64.0, tokens: 64.0 }
+        Self { bytes: PRIOR * 64.0, tokens: 64.0, shortest: 0.0 }
     }
 }
 
@@ -27,6 +32,9 @@ impl TokenRatio {
         if bytes == 0 || tokens == 0 {
             return;
         }
+        let was = (tokens as f64 / self.tokens(bytes) as f64).min(1.0);
+        let trusted = self.shortest + TRUST * (was - self.shortest);
+        self.shortest = trusted.min(was);
         let keep = 1.0 - 1.0 / MEMORY;
         self.bytes = self.bytes * keep + bytes as f64;
         self.tokens = self.tokens * keep + tokens as f64;
@@ -37,6 +45,12 @@ impl TokenRatio {
         // No tokenizer has more tokens than bytes by much, nor words of hundreds of bytes.
         let ratio = (self.bytes / self.tokens).clamp(0.5, 64.0);
         ((bytes as f64 / ratio) as u64).max(1)
+    }
+
+    /// What estimates are multiplied with where prompts must not be taken for longer than they
+    /// are: at least `least`, and the nearer to 1 the better they were lately.
+    pub(crate) const fn margin(self, least: f64) -> f64 {
+        self.shortest.max(least).min(1.0)
     }
 }
 
@@ -61,5 +75,25 @@ mod tests {
         }
         assert_eq!(ratio.tokens(10), 20, "nonsense is bounded");
         assert_eq!(ratio.tokens(0), 1);
+    }
+
+    #[test]
+    fn estimates_are_trusted_as_far_as_they_were_good() {
+        let mut ratio = TokenRatio::default();
+        assert_eq!(ratio.margin(0.8), 0.8, "nothing is known");
+        for _ in 0..64 {
+            ratio.observe(15_000, 15_000);
+        }
+        assert!(ratio.margin(0.8) > 0.98, "{ratio:?}");
+        // One that is much shorter than its bytes say.
+        ratio.observe(15_000, 5_000);
+        assert_eq!(ratio.margin(0.8), 0.8, "{ratio:?}");
+        assert!(ratio.margin(0.0) < 0.4, "{ratio:?}");
+        // Longer ones say nothing against it.
+        for _ in 0..8 {
+            let before = ratio.margin(0.0);
+            ratio.observe(15_000, 60_000);
+            assert!(ratio.margin(0.0) > before, "{ratio:?}");
+        }
     }
 }

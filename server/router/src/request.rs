@@ -185,7 +185,7 @@ pub enum Refusal {
         /// When it is worth trying again: whole seconds, at least 1.
         retry_after: Duration,
     },
-    /// Every worker would refuse it, or asked for time: 429.
+    /// Every worker would refuse it, or asked for time: 429, and 503 where they take nothing.
     #[error("{}", overload(.reason, .value, .limit, .retry_after))]
     Overloaded {
         /// Which bound.
@@ -208,14 +208,21 @@ pub enum OverloadReason {
     QueueTokensFull,
     /// The time that the prefill of what waits takes.
     DrainTime,
-    /// All asked for time by `Retry-After`.
+    /// All asked for time by `Retry-After`, because they have too much to do.
     Cooling,
+    /// All have just said that they take nothing now: they stop, or something is broken.
+    Closed,
 }
 
 impl OverloadReason {
     /// Every reason, in declaration order.
-    pub const ALL: [Self; 4] =
-        [Self::QueueRequestsFull, Self::QueueTokensFull, Self::DrainTime, Self::Cooling];
+    pub const ALL: [Self; 5] = [
+        Self::QueueRequestsFull,
+        Self::QueueTokensFull,
+        Self::DrainTime,
+        Self::Cooling,
+        Self::Closed,
+    ];
 
     /// The name in error bodies and logs; the first three are those of a worker's admission.
     #[must_use]
@@ -225,6 +232,7 @@ impl OverloadReason {
             Self::QueueTokensFull => "queue_tokens_full",
             Self::DrainTime => "drain_time",
             Self::Cooling => "cooling",
+            Self::Closed => "closed",
         }
     }
 }
@@ -277,6 +285,7 @@ fn overload(reason: &OverloadReason, value: &u64, limit: &u64, retry: &Duration)
             *limit as f64 / 1000.0
         ),
         OverloadReason::Cooling => "Every worker has refused requests just now".to_owned(),
+        OverloadReason::Closed => "Every worker has just said that it takes none now".to_owned(),
     };
     format!("{why}. Retry in {retry} s.")
 }

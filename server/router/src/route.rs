@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use admission::Returns;
 use types::Time;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::charge::Amount;
 use crate::core::Core;
 use crate::door::{Need, Refused, refused};
-use crate::member::Member;
+use crate::member::{CoolCause, Cooling, Member};
 use crate::pieces::Pieces;
 use crate::prefix::Depths;
 use crate::registry::misfit;
@@ -29,6 +28,8 @@ pub struct Attempt {
     pub(crate) refusals: u32,
     /// The smallest time that a worker asked for.
     pub(crate) retry_after: Option<Duration>,
+    /// Its prompt, hashed once.
+    pieces: Option<Box<Pieces>>,
 }
 
 impl Attempt {
@@ -38,9 +39,16 @@ impl Attempt {
         Self::default()
     }
 
+    /// Hashes the prompt of `request`, which is the one that this is about, so that nobody else does
+    /// it while the core is locked. Doing it twice is doing it once.
+    pub fn look(&mut self, request: &Request<'_>) {
+        self.pieces.get_or_insert_with(|| Box::new(Pieces::of_request(request)));
+    }
+
     /// Nothing of it was executed anywhere, and it has waited: it may be sent as if it was new.
     pub fn again(&mut self) {
-        *self = Self { counted: self.counted, ..Self::default() };
+        let pieces = self.pieces.take();
+        *self = Self { counted: self.counted, pieces, ..Self::default() };
     }
 
     /// Times that it was sent.
@@ -56,6 +64,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) pieces: Pieces,
     pub(crate) depths: Depths,
     pub(crate) tokens: u64,
+    /// What `tokens` are multiplied with so that they are not too many.
+    pub(crate) margin: f64,
 }
 
 /// Who can be asked.
@@ -119,14 +129,14 @@ impl Core {
         if !std::mem::replace(&mut attempt.counted, true) {
             self.budget.deposit(&self.config.retry);
         }
-        let asked = self.ask(request);
+        let asked = self.ask(request, attempt);
         self.choose(&asked, attempt, false, now).map_err(|refusal| match refusal {
             Refusal::Overloaded { reason, mut retry_after, value, limit } => {
                 let for_tokens = match reason {
                     OverloadReason::QueueTokensFull
                     | OverloadReason::DrainTime
                     | OverloadReason::Cooling => true,
-                    OverloadReason::QueueRequestsFull => false,
+                    OverloadReason::QueueRequestsFull | OverloadReason::Closed => false,
                 };
                 if for_tokens {
                     retry_after = self.come_behind(&asked, retry_after, now);
@@ -151,13 +161,12 @@ impl Core {
         self.returns.tell(wait, work.unwrap_or(Returns::LONGEST), now)
     }
 
-    pub(crate) fn ask<'a>(&self, request: &'a Request<'a>) -> Asked<'a> {
-        let seed = xxh3_64_with_seed(request.model.as_bytes(), 1);
-        let seed = xxh3_64_with_seed(request.namespace.as_bytes(), seed);
-        let pieces = Pieces::of(request.prompt, seed);
+    pub(crate) fn ask<'a>(&self, request: &'a Request<'a>, attempt: &Attempt) -> Asked<'a> {
+        let hashed = attempt.pieces.as_deref().cloned();
+        let pieces = hashed.unwrap_or_else(|| Pieces::of_request(request));
         let depths = self.prefixes.depths(&pieces);
         let tokens = self.tokens(request.model, request.prompt.len());
-        Asked { request, pieces, depths, tokens }
+        Asked { request, pieces, depths, tokens, margin: self.margin(request.model) }
     }
 
     /// As `route`; with `head_room` only those are asked whose reports say that they would take it.
@@ -219,7 +228,7 @@ impl Core {
 
     /// How much longer a worker is left alone: it asked for time, and no later report says that it
     /// has room for so many tokens.
-    pub(crate) fn cooling(&self, member: &Member, tokens: u64, now: Time) -> Option<Duration> {
+    pub(crate) fn cooling(&self, member: &Member, tokens: u64, now: Time) -> Option<Cooling> {
         let need = Need { tokens, margin: 1.0 };
         let room = |member: &Member| refused(member, need, now, &self.config).is_none();
         member.cooling(now, &self.config.health, room)
@@ -230,14 +239,17 @@ impl Core {
         let matched = self.matched(asked, member.key.slot);
         let tokens = (asked.tokens as f64 * (1.0 - matched)) as u64;
         if self.config.refuse_at_door {
-            let need = Need { tokens, margin: self.config.door_margin };
+            let need = Need { tokens, margin: asked.margin };
             if let Some(refused) = refused(member, need, now, &self.config) {
                 return Some(refused);
             }
         }
-        self.cooling(member, tokens, now).map(|rest| Refused {
-            reason: OverloadReason::Cooling,
-            retry_after: crate::door::whole_seconds(rest.as_secs_f64()),
+        self.cooling(member, tokens, now).map(|cooling| Refused {
+            reason: match cooling.cause {
+                CoolCause::Full => OverloadReason::Cooling,
+                CoolCause::Closed => OverloadReason::Closed,
+            },
+            retry_after: crate::door::whole_seconds(cooling.left.as_secs_f64()),
             value: 0,
             limit: 0,
         })

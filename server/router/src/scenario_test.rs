@@ -115,6 +115,21 @@ fn back_pressure_cools_a_worker_for_as_long_as_it_asks() {
 }
 
 #[test]
+fn why_a_worker_asked_for_time_is_told_on() {
+    for (status, why) in [(429, OverloadReason::Cooling), (503, OverloadReason::Closed)] {
+        let mut bed = Bed::unified(&["a:1"]);
+        let retry_after = Some(Duration::from_secs(7));
+        bed.fails(b"hi", failure(FailureKind::Rejected { status, retry_after }));
+        let refusal = bed.route(b"hi").expect_err("it asked for time");
+        let Refusal::Overloaded { reason, retry_after, .. } = refusal else { panic!("{refusal}") };
+        assert_eq!(reason, why, "{status}");
+        // Only who is full has others that were told to come back before.
+        let behind = if status == 429 { 8 } else { 7 };
+        assert_eq!(retry_after, Duration::from_secs(behind), "{status}");
+    }
+}
+
+#[test]
 fn a_later_report_with_room_ends_the_cooling() {
     let mut bed = Bed::unified(&["a:1"]);
     bed.fails(b"hi", refusal(7));

@@ -174,6 +174,7 @@ impl Gateway {
 
     /// Where a request goes.
     fn route(&self, request: &Asked<'_>, attempt: &mut Attempt) -> Result<Route, Refusal> {
+        attempt.look(request);
         let now = self.clock.now();
         self.core().route(request, attempt, now)
     }

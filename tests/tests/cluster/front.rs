@@ -48,6 +48,7 @@ const fn at_the_door(reason: OverloadReason) -> labels::RejectReason {
         }
         OverloadReason::QueueTokensFull => labels::RejectReason::QueueTokensFull,
         OverloadReason::DrainTime => labels::RejectReason::DrainTime,
+        OverloadReason::Closed => labels::RejectReason::Unhealthy,
     }
 }
 

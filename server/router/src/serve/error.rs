@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use protocol::ApiError;
 use serde::Serialize;
 
-use crate::request::Refusal;
+use crate::request::{OverloadReason, Refusal};
 
 /// When to come back to a router that stops.
 const RETRY_SOON: u64 = 5;
@@ -31,6 +31,10 @@ impl From<Refusal> for Failed {
             }
             Refusal::NoWorker { retry_after, .. } => {
                 ApiError::unavailable("no_worker", message, retry_after.as_secs())
+            }
+            Refusal::Overloaded { reason: OverloadReason::Closed, retry_after, .. } => {
+                let code = OverloadReason::Closed.as_str();
+                ApiError::unavailable(code, message, retry_after.as_secs())
             }
             Refusal::Overloaded { reason, retry_after, .. } => {
                 ApiError::overloaded(reason.as_str(), message, retry_after.as_secs())

@@ -9,7 +9,7 @@ use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use protocol::internal::{DRAIN_AWARE_HEADER, PREFILL_HEADER};
+use protocol::internal::{DRAIN_AWARE_HEADER, PREFILL_HEADER, PROMPT_TOKENS_HEADER};
 
 /// Names a request, in both directions.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -69,6 +69,11 @@ pub(crate) fn of_request(headers: &HeaderMap) -> HeaderMap {
     // Events that are compressed cannot be told apart.
     headers.remove(ACCEPT_ENCODING);
     headers
+}
+
+/// Tokens of the prompts, where a worker tells them.
+pub(crate) fn prompt_tokens(headers: &HeaderMap) -> Option<u64> {
+    headers.get(PROMPT_TOKENS_HEADER)?.to_str().ok()?.parse().ok()
 }
 
 /// A worker's headers as the client gets them.

@@ -108,11 +108,26 @@ impl Gateway {
 }
 
 /// Is it nobody's refusal, but that somebody is away? Who has just said that it stops is left alone
-/// for a while before it is gone.
+/// for a while before it is gone; who has said that it is full is there.
 fn is_absence(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::NoWorker { .. } => true,
-        Refusal::Overloaded { reason, .. } => *reason == OverloadReason::Cooling,
+        Refusal::Overloaded { reason, .. } => *reason == OverloadReason::Closed,
         Refusal::UnknownModel { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_full_is_there_and_who_takes_nothing_is_not() {
+        let away = |reason: &OverloadReason| {
+            let retry_after = Duration::from_secs(1);
+            is_absence(&Refusal::Overloaded { reason: *reason, retry_after, value: 0, limit: 0 })
+        };
+        let all: Vec<_> = OverloadReason::ALL.into_iter().filter(away).collect();
+        assert_eq!(all, [OverloadReason::Closed]);
     }
 }

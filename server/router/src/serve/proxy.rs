@@ -149,6 +149,11 @@ impl Sent<'_> {
                     Came::Nothing(FailureKind::Broken, error)
                 }
             };
+            if let Came::Answer(answer, _) | Came::No(_, answer) = &came
+                && let Some(tokens) = headers::prompt_tokens(&answer.head.headers)
+            {
+                trip.count(tokens);
+            }
             let (failure, no) = match came {
                 Came::Answer(answer, first) => {
                     gateway.answered(&mut route);
@@ -447,6 +452,7 @@ fn refuse(trip: &mut Trip, refusal: Refusal) -> Response {
                 Why::QueueRequestsFull | Why::Cooling => RejectReason::QueueRequestsFull,
                 Why::QueueTokensFull => RejectReason::QueueTokensFull,
                 Why::DrainTime => RejectReason::DrainTime,
+                Why::Closed => RejectReason::Unhealthy,
             };
             (reason, RouterOutcome::UpstreamRejected)
         }

@@ -68,6 +68,8 @@ pub(crate) struct Trip {
     parts: u64,
     finish: Option<Outcome>,
     tokens: Option<u64>,
+    /// Its prompt's tokens are known and learnt from.
+    counted: bool,
     /// The worker said in its stream that it failed.
     failed: bool,
 }
@@ -95,6 +97,7 @@ impl Trip {
             parts: 0,
             finish: None,
             tokens: None,
+            counted: false,
             failed: false,
         }
     }
@@ -102,6 +105,14 @@ impl Trip {
     /// Where it is recorded.
     pub(crate) fn model(&self) -> Option<&Model> {
         self.model.as_deref()
+    }
+
+    /// Its prompt has so many tokens: others are estimated after it, once.
+    pub(crate) fn count(&mut self, prompt_tokens: u64) {
+        if !std::mem::replace(&mut self.counted, true) {
+            let Asked { model, prompt_bytes, .. } = &self.asked;
+            self.gateway.core().usage(model, *prompt_bytes, prompt_tokens);
+        }
     }
 
     /// It ends with `status` and none of the answer it asked for. Refused requests are told when
@@ -195,8 +206,7 @@ impl Trip {
             let usage = &part[at..];
             self.tokens = number(usage, b"\"completion_tokens\":").or(self.tokens);
             if let Some(tokens) = number(usage, b"\"prompt_tokens\":") {
-                let Asked { model, prompt_bytes, .. } = &self.asked;
-                self.gateway.core().usage(model, *prompt_bytes, tokens);
+                self.count(tokens);
             }
         }
     }

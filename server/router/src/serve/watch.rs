@@ -162,6 +162,21 @@ impl Keeper {
     fn list(&mut self, source: Source, workers: Vec<WorkerSpec>) {
         if let Err(error) = self.told(source, &workers) {
             self.complain(source, error);
+            return;
+        }
+        match source {
+            // Had they listed it before, it could not have been removed: they do anew.
+            Source::File | Source::Dns => workers.iter().for_each(|spec| self.stays(&spec.name)),
+            Source::Flags | Source::Admin => {}
+        }
+    }
+
+    /// A worker that was to be removed is to stay after all.
+    fn stays(&mut self, name: &WorkerName) {
+        if let Some(stays) = self.leaving.remove(name) {
+            stays.cancel();
+            self.drain(name, false);
+            tracing::info!(worker = %name, "A worker is listed again and is not removed.");
         }
     }
 
@@ -214,10 +229,7 @@ impl Keeper {
                 ));
             }
         }
-        if let Some(stays) = self.leaving.remove(&name) {
-            stays.cancel();
-            self.drain(&name, false);
-        }
+        self.stays(&name);
         if listed.is_some() {
             return Ok(false);
         }

@@ -120,6 +120,30 @@ async fn a_worker_that_says_that_it_stops_is_waited_for() {
     assert_eq!(answer.error(), (503, "alloc".to_owned()), "a refusal is one");
 }
 
+/// A worker that refuses with this status for long.
+fn refuses(status: u16, code: &str) -> Act {
+    let body =
+        format!(r#"{{"error":{{"message":"No.","type":"t","param":null,"code":"{code}"}}}}"#);
+    Act::Whole(status, "retry-after: 30\r\n", body)
+}
+
+#[tokio::test]
+async fn a_worker_that_takes_nothing_is_not_called_full() {
+    let worker = Mock::of(LoadRole::Unified, refuses(503, "alloc")).await;
+    let rig = Rig::ready(settings(&[(&worker, Unified)])).await;
+    // A later report would say that there is room.
+    rig.gateway.configure(|settings| settings.poll_every = PATIENCE * 10);
+    let polled = worker.counts().polled;
+    worker.until("the last poll by the old rhythm", |counts| counts.polled > polled).await;
+    assert_eq!(rig.stream().await.error(), (503, "alloc".to_owned()));
+    let refused = rig.stream().await;
+    assert_eq!(refused.error(), (503, "closed".to_owned()), "left alone now");
+    assert!(refused.header("retry-after").parse::<u64>().expect("seconds") > 20);
+    assert_eq!(rig.metric("requests_rejected_total", &["reason=\"unhealthy\""]).await, 2.0);
+    let full = ["reason=\"queue_requests_full\""];
+    assert_eq!(rig.metric("requests_rejected_total", &full).await, 0.0);
+}
+
 #[tokio::test]
 async fn waiting_has_bounds_and_an_end_with_a_time_to_come_back() {
     let worker = Mock::of(LoadRole::Unified, good()).await;

@@ -109,6 +109,33 @@ async fn who_is_added_again_stays() {
 }
 
 #[tokio::test]
+async fn who_is_listed_by_a_file_while_it_is_removed_stays() {
+    let gate = closed();
+    let gated = Act::Gated(events(&["a"]), Arc::clone(&gate));
+    let worker = Mock::of(LoadRole::Unified, gated).await;
+    let path = std::env::temp_dir().join(format!("sightline-again-{}", std::process::id()));
+    std::fs::write(&path, "").expect("writable");
+    let mut settings = settings(&[(&worker, Unified)]);
+    settings.file = Some(path.clone());
+    let rig = Rig::ready(settings).await;
+    let mut body = rig.send(post("/v1/chat/completions", &chat(true))).await.into_body();
+    part(&mut body).await.expect("the first part");
+    assert_eq!(remove(&rig, &worker.address.to_string(), "").await.status, 200);
+    assert_eq!(rig.up(), 0);
+    let line = format!("{{\"url\":\"{}\"}}", worker.url());
+    std::fs::write(&path, line).expect("writable");
+    rig.until("it takes requests again", |rig| rig.up() == 1).await;
+    gate.add_permits(10);
+    while let Some(text) = part(&mut body).await {
+        assert!(!text.contains("error"), "{text}");
+    }
+    worker.act(good());
+    assert_eq!(rig.stream().await.status, 200, "its connections are open");
+    assert_eq!(rig.views().len(), 1);
+    std::fs::remove_file(&path).expect("it was there");
+}
+
+#[tokio::test]
 async fn what_cannot_be_added_or_removed_is_named_with_what_would_work() {
     let worker = Mock::of(LoadRole::Decode, good()).await;
     let path = std::env::temp_dir().join(format!("sightline-kept-{}", std::process::id()));

@@ -41,6 +41,26 @@ async fn a_stream_passes_byte_for_byte_with_its_names() {
 }
 
 #[tokio::test]
+async fn how_long_a_prompt_was_is_learnt_from_the_worker_and_from_its_refusals_too() {
+    let refusal = r#"{"error":{"message":"No.","type":"t","param":null,"code":"drain_time"}}"#;
+    let told = "retry-after: 1\r\nx-sightline-prompt-tokens: 30\r\n";
+    let worker = Mock::plain(Act::Whole(429, told, refusal.to_owned())).await;
+    let rig = Rig::of(&[&worker]).await;
+    let tokens = || rig.gateway.core().tokens("m", 1000);
+    assert_eq!(tokens(), 250, "four bytes, before anything is known");
+    let refused = rig.stream().await;
+    assert_eq!((refused.status.as_u16(), refused.header("x-sightline-prompt-tokens")), (429, ""));
+    let after = tokens();
+    assert!((300..400).contains(&after), "{after}");
+    let whole = json!({"usage": {"prompt_tokens": 700, "completion_tokens": 1}}).to_string();
+    worker.act(Act::Whole(200, "x-sightline-prompt-tokens: 1\r\n", whole));
+    rig.gateway.configure(|settings| settings.core.retry.cool_max = Duration::ZERO);
+    rig.until("it is left alone no more", |rig| rig.view(&worker).cooling.is_none()).await;
+    assert_eq!(rig.post("/v1/chat/completions", &chat(false)).await.status, 200);
+    assert!(tokens() < after, "once, and the head comes first");
+}
+
+#[tokio::test]
 async fn parts_pass_when_they_come_and_not_later() {
     let gate = Arc::new(Semaphore::new(0));
     let texts = events(&["a", "b"]);

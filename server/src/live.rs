@@ -39,11 +39,17 @@ pub trait Changing: Copy + Debug + Send + 'static {
     /// The shortest command line that is complete, the program's name first.
     const LEAST: &'static [&'static str];
 
-    /// Those of a command line.
+    /// Those of a command line, whether or not they go together.
     ///
     /// # Errors
-    /// Why they cannot be: another command, or values that have no meaning.
+    /// It is another command's.
     fn of(command: &Command) -> Result<Self, String>;
+
+    /// Whether the values of a command line go together.
+    ///
+    /// # Errors
+    /// Which does not, and what would.
+    fn check(command: &Command) -> Result<(), String>;
 
     /// The value of `key` in the words of the command line; `default` where it follows something
     /// else.
@@ -57,6 +63,9 @@ pub trait Changing: Copy + Debug + Send + 'static {
         self.text(key) != other.text(key)
     }
 }
+
+/// The text of a value that follows something else.
+const UNSAID: &str = "default";
 
 /// Why nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -209,7 +218,8 @@ impl<V: Changing> Live<V> {
         let args = file::expand(given)?;
         let parsed = Cli::parse_args(args.clone());
         let command = parsed.map_err(|error| ChangeError::Parse(reason(&error)))?.command;
-        Ok((V::of(&command).map_err(ChangeError::Parse)?, args))
+        let values = V::of(&command).and_then(|values| V::check(&command).map(|()| values));
+        Ok((values.map_err(ChangeError::Parse)?, args))
     }
 
     fn lock(&self) -> MutexGuard<'_, State<V>> {
@@ -241,10 +251,12 @@ impl<V: Changing> State<V> {
             return Err(ChangeError::Stale { now: self.generation, known });
         }
         let mut next = self.now;
-        let mut needs_restart = Vec::new();
+        let (mut keys, mut needs_restart) = (Vec::new(), Vec::new());
         for (name, value) in wanted {
             let name = name.replace('_', "-");
-            match (key_of::<V::Key>(&name), value) {
+            let key = key_of::<V::Key>(&name);
+            keys.extend(key);
+            match (key, value) {
                 (Some(key), None) => next.take(key, &self.declared),
                 (Some(key), Some(value)) => next.take(key, &read::<V>(key, value)?),
                 (None, _) if is_flag::<V>(&name) => needs_restart.push(name),
@@ -253,6 +265,7 @@ impl<V: Changing> State<V> {
                 }
             }
         }
+        together(&next, &keys)?;
         Ok((next, needs_restart))
     }
 
@@ -275,6 +288,22 @@ fn read<V: Changing>(key: V::Key, value: &str) -> Result<V, ChangeError> {
     let parsed = Cli::parse_args(V::LEAST.iter().copied().chain([flag.as_str()]));
     let wrong = |reason| ChangeError::Value { key: key.as_str().to_owned(), reason };
     V::of(&parsed.map_err(|error| wrong(reason(&error)))?.command).map_err(wrong)
+}
+
+/// Whether the values go together, those with each other that were given in `keys` and those that
+/// are in force already.
+fn together<V: Changing>(values: &V, keys: &[V::Key]) -> Result<(), ChangeError> {
+    let texts = V::Key::ALL.iter().map(|key| (key.as_str(), values.text(*key)));
+    let said = texts.filter(|(_, text)| text != UNSAID);
+    let flags: Vec<String> = said.map(|(key, text)| format!("--{key}={text}")).collect();
+    let args = V::LEAST.iter().copied().chain(flags.iter().map(String::as_str));
+    let parsed = Cli::parse_args(args).map_err(|error| reason(&error));
+    parsed.and_then(|parsed| V::check(&parsed.command)).map_err(|reason| {
+        // The rule names a flag, which need not be one that was given.
+        let named = |key: &&V::Key| reason.contains(&format!("--{} ", key.as_str()));
+        let key = keys.iter().find(named).or(keys.first());
+        ChangeError::Value { key: key.map_or("", |key| key.as_str()).to_owned(), reason }
+    })
 }
 
 /// The first sentence of what the parser says.

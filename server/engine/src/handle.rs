@@ -1,6 +1,8 @@
 //! The engine as the rest of the server sees it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use admission::AdmissionController;
 use kv_cache::{Namespace, PoolSet};
@@ -65,11 +67,26 @@ pub(crate) struct Shared {
     snapshot: Mutex<EngineSnapshot>,
     pub(crate) max_request_tokens: usize,
     pub(crate) vocab: usize,
+    /// Longest time that a request may wait, in nanoseconds; 0 is no limit.
+    queue_timeout: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn new(snapshot: EngineSnapshot, max_request_tokens: usize, vocab: usize) -> Self {
-        Self { snapshot: Mutex::new(snapshot), max_request_tokens, vocab }
+        let queue_timeout = AtomicU64::new(0);
+        Self { snapshot: Mutex::new(snapshot), max_request_tokens, vocab, queue_timeout }
+    }
+
+    /// Longest time that a request may wait to start; `None` is no limit.
+    pub(crate) fn queue_timeout(&self) -> Option<Duration> {
+        let nanos = self.queue_timeout.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+
+    pub(crate) fn set_queue_timeout(&self, limit: Option<Duration>) {
+        // 584 years are as good as no limit.
+        let nanos = limit.map_or(0, |limit| u64::try_from(limit.as_nanos()).unwrap_or(0));
+        self.queue_timeout.store(nanos, Ordering::Relaxed);
     }
 
     /// The snapshot; never held across a step.
@@ -181,6 +198,13 @@ impl Handle {
         self.owner.mailbox.shutdown();
     }
 
+    /// Longest time that a request may wait to start, from the engine's next step on, for those too
+    /// that wait already; `None` is no limit.
+    pub fn set_queue_timeout(&self, limit: Option<Duration>) {
+        self.shared.set_queue_timeout(limit);
+        self.owner.mailbox.nudge();
+    }
+
     /// The engine now.
     #[must_use]
     pub fn snapshot(&self) -> EngineSnapshot {
@@ -200,6 +224,16 @@ impl Handle {
     #[must_use]
     pub fn cached_prefix(&self, namespace: &Namespace, prompt: &[TokenId]) -> usize {
         self.pools.cached_prefix(namespace, prompt).tokens
+    }
+
+    /// Of a prompt that begins with `beginning`, the tokens that are cached now, whatever follows;
+    /// `None` where that depends on what follows. Only where no pool has a window.
+    #[must_use]
+    pub fn cached_before(&self, namespace: &Namespace, beginning: &[TokenId]) -> Option<usize> {
+        let page = self.pools.specs().first().map_or(1, |spec| spec.page_tokens);
+        let whole = beginning.len().saturating_sub(1) / page * page;
+        let cached = self.cached_prefix(namespace, beginning);
+        (cached < whole || !self.pools.is_enabled()).then_some(cached)
     }
 
     /// Whether a request of so many tokens, prompt and answer together, can ever run.

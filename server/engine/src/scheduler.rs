@@ -87,10 +87,7 @@ impl Scheduler {
             limits,
             claims: pools.claims(),
             pools,
-            waiting: Waiting::new(
-                limits.scheduling.queue_timeout.is_some(),
-                limits.scheduling.fair_share,
-            ),
+            waiting: Waiting::new(limits.scheduling.fair_share),
             storage: None,
             arrivals: Vec::new(),
             retracted: ByRank::default(),

@@ -74,7 +74,6 @@ pub(crate) struct Core {
     idle: bool,
     /// Scratch: who was evicted.
     evicted: Vec<Rank>,
-    queue_timeout: Option<Duration>,
     /// Nothing is left that could still go to storage.
     pub(crate) flushed: bool,
 }
@@ -92,6 +91,7 @@ impl Core {
         let now = time.now();
         let snapshot = first_snapshot(&config, &pools, now);
         let shared = Arc::new(Shared::new(snapshot, max_request_tokens, runner.spec().vocab));
+        shared.set_queue_timeout(config.scheduling.queue_timeout);
         let mailbox = Arc::new(Mailbox::new(config.max_submissions));
         let handle = Handle::new(
             Arc::clone(&mailbox),
@@ -139,7 +139,6 @@ impl Core {
             inbox: Vec::new(),
             idle: false,
             evicted: Vec::new(),
-            queue_timeout: config.scheduling.queue_timeout,
             flushed: false,
         };
         (core, handle)
@@ -304,7 +303,7 @@ impl Core {
 
     /// Ends those that have waited longer than they may.
     fn refuse_late(&mut self, now: Time) {
-        let Some(limit) = self.queue_timeout else { return };
+        let Some(limit) = self.shared.queue_timeout() else { return };
         while let Some((since, rank)) = self.scheduler.waiting.waits_since()
             && now.since(since) > limit
         {

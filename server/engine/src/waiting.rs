@@ -22,8 +22,8 @@ pub(crate) struct Waiting {
     bootstrap: Line,
     /// Decode: those that wait for pages.
     prealloc: Line,
-    /// By the time of their permits; kept only where waiting has a limit.
-    by_age: Option<BTreeSet<(Time, Rank)>>,
+    /// By the time of their permits. Kept without a limit on waiting too: one may come.
+    by_age: BTreeSet<(Time, Rank)>,
     /// Whose turn it is, where tenants take turns.
     fair: Option<Fair>,
 }
@@ -38,11 +38,9 @@ struct Fair {
 }
 
 impl Waiting {
-    /// An empty queue; `timed` where [`waits_since`](Self::waits_since) will be called, `fair`
-    /// where tenants take turns.
-    pub(crate) fn new(timed: bool, fair: bool) -> Self {
-        let (by_age, fair) = (timed.then(BTreeSet::new), fair.then(Fair::default));
-        Self { by_age, fair, ..Self::default() }
+    /// An empty queue; `fair` where tenants take turns.
+    pub(crate) fn new(fair: bool) -> Self {
+        Self { fair: fair.then(Fair::default), ..Self::default() }
     }
 
     pub(crate) fn insert(&mut self, request: Request) {
@@ -100,9 +98,7 @@ impl Waiting {
     }
 
     fn note_age(&mut self, request: &Request) {
-        if let Some(by_age) = &mut self.by_age {
-            by_age.insert((request.enqueued_at(), request.rank));
-        }
+        self.by_age.insert((request.enqueued_at(), request.rank));
     }
 
     fn ready(&mut self, mut request: Request) {
@@ -118,9 +114,7 @@ impl Waiting {
         let ready = self.requests.remove(rank).or_else(|| self.aside.remove(rank));
         let request = ready.or_else(|| self.bootstrap.remove(rank));
         let request = request.or_else(|| self.prealloc.remove(rank))?;
-        if let Some(by_age) = &mut self.by_age {
-            by_age.remove(&(request.enqueued_at(), rank));
-        }
+        self.by_age.remove(&(request.enqueued_at(), rank));
         if let (Some(fair), Some(slot)) = (&mut self.fair, request.slot) {
             let for_pages = matches!(request.phase, Phase::Prealloc(_));
             let shares = if for_pages { &mut fair.prealloc } else { &mut fair.shares };
@@ -169,15 +163,13 @@ impl Waiting {
     /// The one that has waited longest, with the time since when; those that were
     /// [excused](Self::excuse) do not count.
     pub(crate) fn waits_since(&self) -> Option<(Time, Rank)> {
-        self.by_age.as_ref()?.first().copied()
+        self.by_age.first().copied()
     }
 
     /// It may wait for as long as it takes.
     pub(crate) fn excuse(&mut self, rank: Rank) {
         let Some(enqueued_at) = self.get(rank).map(Request::enqueued_at) else { return };
-        if let Some(by_age) = &mut self.by_age {
-            by_age.remove(&(enqueued_at, rank));
-        }
+        self.by_age.remove(&(enqueued_at, rank));
     }
 
     /// Requests in the waiting queue; those that wait for a peer or for pages do not count.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{self, BodyLimits};
 use super::error::Failure;
-use super::{Api, json};
+use super::{Api, Serving, json};
 use crate::live::{ChangeError, Changed, Changing, Live, LiveKey, RouterValues, Values, names};
 
 /// A handful of settings is shorter.
@@ -40,7 +40,7 @@ impl Api {
     /// Puts values in force that were changed.
     pub(crate) fn apply(&self, values: &Values) {
         if let Some(serving) = self.serving() {
-            serving.admission.set_limits(values.limits);
+            serving.apply(values);
         }
         crate::telemetry::set_log_level(values.log_level);
         say(values);
@@ -49,6 +49,15 @@ impl Api {
     /// Reads the file of `--config` again.
     pub(crate) fn reload(&self) {
         reload(&self.live, |values| self.apply(values));
+    }
+}
+
+impl Serving {
+    /// Puts what it is about in force.
+    pub(super) fn apply(&self, values: &Values) {
+        self.admission.set_limits(values.limits);
+        let limit = values.queue_timeout.0;
+        self.engine.set_queue_timeout((!limit.is_zero()).then_some(limit));
     }
 }
 

@@ -162,17 +162,21 @@ impl Changing for RouterValues {
 
     fn of(command: &Command) -> Result<Self, String> {
         match command {
-            Command::Router(args) => {
-                let mut findings = Findings::default();
-                numbers(args, &mut findings);
-                match findings.iter().next() {
-                    Some(finding) => Err(finding.to_string()),
-                    None => Ok(Self::new(args)),
-                }
-            }
+            Command::Router(args) => Ok(Self::new(args)),
             Command::Serve(_) | Command::Plan(_) | Command::Metrics | Command::Health(_) => {
                 Err("it is no flag of router".to_owned())
             }
+        }
+    }
+
+    fn check(command: &Command) -> Result<(), String> {
+        match command {
+            Command::Router(args) => {
+                let mut findings = Findings::default();
+                numbers(args, &mut findings);
+                findings.iter().next().map_or(Ok(()), |finding| Err(finding.to_string()))
+            }
+            Command::Serve(_) | Command::Plan(_) | Command::Metrics | Command::Health(_) => Ok(()),
         }
     }
 

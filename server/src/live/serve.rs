@@ -3,7 +3,7 @@
 use admission::Limits;
 use tracing::Level;
 
-use super::{Changing, LiveKey};
+use super::{Changing, LiveKey, UNSAID};
 use crate::cli::{Command, Settings, Span};
 
 /// A setting that can change, by its flag.
@@ -15,6 +15,8 @@ pub enum Key {
     MaxQueuedTokens,
     /// Objective for the first token, which bounds the queue.
     TtftObjective,
+    /// How long a request may wait to start.
+    QueueTimeout,
     /// What is logged.
     LogLevel,
     /// How long a stop may take.
@@ -28,6 +30,7 @@ impl LiveKey for Key {
         Self::MaxQueuedRequests,
         Self::MaxQueuedTokens,
         Self::TtftObjective,
+        Self::QueueTimeout,
         Self::LogLevel,
         Self::DrainDeadline,
         Self::PdLocalTokens,
@@ -38,6 +41,7 @@ impl LiveKey for Key {
             Self::MaxQueuedRequests => "max-queued-requests",
             Self::MaxQueuedTokens => "max-queued-tokens",
             Self::TtftObjective => "ttft-objective",
+            Self::QueueTimeout => "queue-timeout",
             Self::LogLevel => "log-level",
             Self::DrainDeadline => "drain-deadline",
             Self::PdLocalTokens => "pd-local-tokens",
@@ -50,6 +54,8 @@ impl LiveKey for Key {
 pub struct Values {
     /// Bounds of the queue.
     pub limits: Limits,
+    /// Longest time that a request may wait to start; zero is no limit.
+    pub queue_timeout: Span,
     /// Least severe level that is logged.
     pub log_level: Level,
     /// How long running requests may go on after SIGTERM.
@@ -69,6 +75,7 @@ impl Values {
                 max_queued_tokens: load.max_queued_tokens,
                 ttft_objective: load.ttft_objective.0,
             },
+            queue_timeout: settings.order.queue_timeout,
             log_level: settings.observe.log_level,
             drain_deadline: settings.drain_deadline,
             local_tokens: settings.roles.pd_local_tokens,
@@ -90,14 +97,20 @@ impl Changing for Values {
         }
     }
 
+    /// Each of these values works with all values of the others.
+    fn check(_: &Command) -> Result<(), String> {
+        Ok(())
+    }
+
     fn text(&self, key: Key) -> String {
-        let or_default = |value: Option<String>| value.unwrap_or_else(|| "default".to_owned());
+        let or_default = |value: Option<String>| value.unwrap_or_else(|| UNSAID.to_owned());
         match key {
             Key::MaxQueuedRequests => self.limits.max_queued_requests.to_string(),
             Key::MaxQueuedTokens => {
                 or_default(self.limits.max_queued_tokens.map(|t| t.to_string()))
             }
             Key::TtftObjective => Span(self.limits.ttft_objective).to_string(),
+            Key::QueueTimeout => self.queue_timeout.to_string(),
             Key::LogLevel => self.log_level.as_str().to_ascii_lowercase(),
             Key::DrainDeadline => self.drain_deadline.to_string(),
             Key::PdLocalTokens => or_default(self.local_tokens.map(|tokens| tokens.to_string())),
@@ -111,6 +124,7 @@ impl Changing for Values {
             }
             Key::MaxQueuedTokens => self.limits.max_queued_tokens = other.limits.max_queued_tokens,
             Key::TtftObjective => self.limits.ttft_objective = other.limits.ttft_objective,
+            Key::QueueTimeout => self.queue_timeout = other.queue_timeout,
             Key::LogLevel => self.log_level = other.log_level,
             Key::DrainDeadline => self.drain_deadline = other.drain_deadline,
             Key::PdLocalTokens => self.local_tokens = other.local_tokens,

@@ -139,6 +139,27 @@ fn a_router_takes_other_limits_and_refuses_those_that_mean_nothing() {
 }
 
 #[test]
+fn values_are_checked_as_they_are_together() {
+    let args = ["sightline-server", "router", "--worker", "a:1"];
+    let live: Live<RouterValues> = live(&args, &Registry::disabled());
+    let alone = live.change(None, &wanted(&[("hold-requests", "0")]), never);
+    let text = alone.expect_err("nobody could wait").to_string();
+    assert!(text.starts_with("hold-requests: ") && text.contains("--hold-time 0s"), "{text}");
+    let both = [("hold-requests", "0"), ("hold-time", "0s")];
+    let changed = live.change(None, &wanted(&both), |_| {}).expect("nobody is to wait");
+    assert_eq!(changed.applied, [RouterKey::HoldTime, RouterKey::HoldRequests]);
+    live.change(None, &wanted(&[("hold-tokens", "0")]), |_| {}).expect("no more than before");
+    // What is in force counts, and not what a router would have had.
+    let text = live.change(None, &wanted(&[("hold-time", "5s")]), never);
+    let text = text.expect_err("there is no place to wait in").to_string();
+    assert!(text.starts_with("hold-time: ") && text.contains("hold-requests"), "{text}");
+    let all = [("hold-time", "5s"), ("hold-requests", "3"), ("hold_tokens", "900")];
+    let changed = live.change(None, &wanted(&all), |_| {}).expect("they go together");
+    assert_eq!(changed.values.hold_requests, 3);
+    assert_eq!(live.current().0, 4, "what was refused has no number");
+}
+
+#[test]
 fn what_became_of_changes_is_recorded() {
     let registry = Registry::new(Role::Unified, "fake").expect("a registry");
     let file = File::new("recorded", "model = \"fake\"\n");

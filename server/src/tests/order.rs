@@ -75,6 +75,27 @@ async fn a_request_that_waits_too_long_is_refused() {
 }
 
 #[tokio::test]
+async fn the_limit_on_waiting_changes_while_requests_wait() {
+    let rig = Rig::new(TIGHT);
+    let running = rig.send(post("/v1/completions", &stream(3000))).await;
+    let body = stream(3);
+    let waiting = rig.post("/v1/completions", &body);
+    tokio::pin!(waiting);
+    tokio::select! {
+        _ = &mut waiting => panic!("there is no limit yet"),
+        () = rig.until("one waits", |rig| rig.waiting() == 1) => {}
+    }
+    let limit = serde_json::json!({"queue-timeout": "50ms"});
+    let mut request = post("/admin/config", &limit);
+    request.headers_mut().insert("if-match", "*".parse().expect("a header"));
+    let told = Answer::read(rig.send(request).await).await.json();
+    assert_eq!(told["applied"], serde_json::json!(["queue-timeout"]));
+    check_refused(&waiting.await, "queue_timeout");
+    drop(running);
+    rig.idle().await;
+}
+
+#[tokio::test]
 async fn a_request_that_runs_too_long_is_given_up_by_name() {
     let rig = Rig::new("--model fake:step=5ms --request-timeout 100ms");
     let whole = rig.complete(3000).await;

@@ -82,6 +82,24 @@ fn who_waits_too_long_is_refused_and_who_runs_is_not() {
 }
 
 #[test]
+fn a_limit_on_waiting_that_comes_later_holds_for_those_that_wait() {
+    let mut rig = Rig::new(bounds(1, CALM));
+    rig.submit(&Job::plain(10, 3000));
+    rig.turn();
+    let waits = rig.submit(&Job::plain(10, 5));
+    rig.run_until(Duration::from_secs(6));
+    assert_eq!(rig.core.scheduler.waiting.len(), 1, "no limit");
+    rig.core.shared.set_queue_timeout(Some(Duration::from_secs(5)));
+    rig.turn();
+    let Outcome::Rejected(refusal) = rig.end_of(waits).outcome else { panic!("not refused") };
+    assert_eq!((refusal.reason, refusal.limit), (RejectReason::QueueTimeout, 5000));
+    let later = rig.submit(&Job::plain(10, 5));
+    rig.core.shared.set_queue_timeout(None);
+    rig.finish();
+    assert_eq!(rig.end_of(later).outcome, Outcome::Length, "no limit again");
+}
+
+#[test]
 fn the_running_timeout_counts_the_time_in_the_batch() {
     let scheduling = Scheduling {
         preemption_threshold: 10,

@@ -6,6 +6,7 @@
 mod admin;
 pub mod body;
 pub mod error;
+mod glance;
 pub(crate) mod guard;
 pub mod listener;
 mod load;
@@ -102,6 +103,9 @@ pub struct Api {
     tool_call_parser: ToolCallParser,
     /// One permit for each prompt that may be tokenised at a time.
     tokenizing: Arc<Semaphore>,
+    /// One for each that may be looked at meanwhile.
+    glancing: Arc<Semaphore>,
+    stretch: Arc<glance::Stretch>,
     aside: tokens::Aside,
     http: Arc<HttpMetrics>,
     pub(crate) requests: RequestMetrics,
@@ -157,6 +161,8 @@ impl Api {
             store: OnceLock::new(),
             tool_call_parser: settings.tool_call_parser,
             tokenizing: Arc::new(Semaphore::new(settings.machine.tokenizer_threads)),
+            glancing: Arc::new(Semaphore::new(settings.machine.tokenizer_threads)),
+            stretch: Arc::default(),
             aside: tokens::Aside::new(settings.machine.max_tokenize_requests),
             http: HttpMetrics::new(&registry, clock),
             requests: RequestMetrics::new(&registry),
@@ -185,10 +191,19 @@ impl Api {
         api
     }
 
+    /// Places of prompts that are being tokenised.
+    #[cfg(test)]
+    pub(crate) fn tokenizing(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.tokenizing)
+    }
+
     /// From now on requests are served. A second call changes nothing.
     pub fn open(&self, serving: Serving) {
-        serving.admission.set_limits(self.live.values().limits);
         drop(self.serving.set(serving));
+        // What has changed since the start; what changes from here on finds what serves.
+        if let Some(serving) = self.serving() {
+            serving.apply(&self.live.values());
+        }
         let now = self.clock.now();
         self.advisor.begin(now);
         crate::telemetry::gauges::record_ready(&self.registry, self.clock.unix_seconds(now));

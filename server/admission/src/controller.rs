@@ -1,11 +1,14 @@
 //! The controller: one small state under a mutex, shared by the front door and the engine.
 
 mod bounds;
+mod early;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use types::{Priority, Time};
+
+pub use early::{Outlook, Uncounted};
 
 use crate::permit::QueuePermit;
 use crate::queue::{Lack, Places};
@@ -254,13 +257,13 @@ impl AdmissionController {
         // As one that comes now: having arrived a little earlier is no reason to evict an equal.
         let newcomer = Rank::new(now, priority, u64::MAX);
         state.mean_prompt += (uncached as f64 - state.mean_prompt) / MEAN_OVER;
-        if let Some((refusal, excess)) = state.tokens_lacked(uncached, now) {
+        if let Some((refusal, excess)) = state.tokens_lacked(state.uncached, uncached, now) {
             let lack = Lack { places: 0, tokens: excess };
             let room = state.make_room(newcomer, lack, now);
             room.ok_or_else(|| state.tell_when(refusal, Some(uncached), now))?;
         }
         let place = state.places.get_mut(rank).expect("a live permit has a place");
-        (place.pending, place.uncached) = (tokens, uncached);
+        (place.pending, place.uncached, place.expected) = (tokens, uncached, 0);
         state.pending += tokens;
         state.uncached += uncached;
         Ok(())
@@ -400,7 +403,7 @@ impl State {
                 limit: self.limits.max_queued_requests as u64,
             });
         }
-        match self.tokens_lacked(1, now) {
+        match self.tokens_lacked(self.uncached, 1, now) {
             Some((refusal, tokens))
                 if self.places.victims(rank, Lack { places, tokens }).is_none() =>
             {
@@ -418,11 +421,10 @@ impl State {
         }
     }
 
-    /// How the bounds would refuse `own` more tokens, and how many tokens must go so that they do
+    /// How the bounds would refuse `own` more tokens behind those `ahead`, and how many tokens must go so that they do
     /// not. A prompt meets an empty queue unhindered, else one that is longer than the bound could
     /// never run.
-    fn tokens_lacked(&self, own: u64, now: Time) -> Option<(Rejected, u64)> {
-        let ahead = self.uncached;
+    fn tokens_lacked(&self, ahead: u64, own: u64, now: Time) -> Option<(Rejected, u64)> {
         if ahead == 0 {
             return None;
         }

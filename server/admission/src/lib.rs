@@ -21,7 +21,7 @@ mod starts;
 #[cfg(test)]
 mod model_test;
 
-pub use controller::{AdmissionController, Limits, QueueSnapshot};
+pub use controller::{AdmissionController, Limits, Outlook, QueueSnapshot, Uncounted};
 pub use permit::{Evicted, PrefillDebt, QueuePermit};
 pub use rank::{AGEING, Rank};
 pub use reject::{RejectReason, Rejected};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use types::{Priority, Time};
 
-use crate::controller::AdmissionController;
+use crate::controller::{AdmissionController, Outlook};
 use crate::rank::Rank;
 use crate::reject::Rejected;
 
@@ -33,6 +33,12 @@ impl QueuePermit {
         enqueued_at: Time,
     ) -> Self {
         Self { controller, rank, priority, enqueued_at, tokens: 0, cached: 0 }
+    }
+
+    /// What can be asked, and told, of its prompt before it is charged, from anywhere.
+    #[must_use]
+    pub fn outlook(&self) -> Outlook {
+        Outlook::new(Arc::clone(&self.controller), self.rank, self.priority)
     }
 
     /// Charges the whole prompt of `tokens` against the token and drain bounds, which count the

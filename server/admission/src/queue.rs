@@ -15,6 +15,8 @@ pub(crate) struct Place {
     pub(crate) pending: u64,
     /// Of which are not known to be cached.
     pub(crate) uncached: u64,
+    /// Uncached tokens that it will be charged with at least, as long as it is not.
+    pub(crate) expected: u64,
     /// The first number of its family.
     first: u64,
     /// The last number of its family.
@@ -49,9 +51,11 @@ impl Places {
     pub(crate) fn insert(&mut self, first: Rank, count: u64, enqueued_at: Time) {
         let last = first.seq() + count - 1;
         for seq in first.seq()..=last {
+            let rank = first.with_seq(seq);
             let (pending, uncached, kept) = (0, 0, false);
-            let place = Place { enqueued_at, pending, uncached, first: first.seq(), last, kept };
-            self.by_rank.insert(first.with_seq(seq), place);
+            let (expected, first) = (0, first.seq());
+            let place = Place { enqueued_at, pending, uncached, expected, first, last, kept };
+            self.by_rank.insert(rank, place);
             self.by_age.insert((enqueued_at, seq));
         }
     }
@@ -73,6 +77,12 @@ impl Places {
                 place.kept = true;
             }
         }
+    }
+
+    /// Tokens that are expected of those that came before `rank` and are served before it.
+    pub(crate) fn expected_before(&self, rank: Rank) -> u64 {
+        let before = self.by_rank.range(..rank).filter(|(other, _)| other.seq() < rank.seq());
+        before.map(|(_, place)| place.expected).sum()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use admission::{QueuePermit, RejectReason, Rejected};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use engine::Namespace;
 use model::SamplingParams;
+use protocol::internal::PROMPT_TOKENS_HEADER;
 use protocol::{ApiError, Envelope, Limits, MAX_PROMPT_LOGPROBS, ModelCard, ModelList};
 use transfer::PeerName;
 use types::{Priority, PriorityClass, Time};
 
 use super::error::{Failure, not_taken};
-use super::prompt::{Ask, Endpoint, Prepared, Tokenized};
+use super::prompt::{Ask, Echo, Endpoint, Prepared, Tokenized};
 use super::record::Arrival;
 use super::remote::{Asked, Remote};
 use super::respond::{self, Accepted};
@@ -60,11 +61,14 @@ struct Denied {
     failure: Failure,
     choices: usize,
     priority: PriorityClass,
+    /// Of its prompts, where they are counted.
+    tokens: Option<u64>,
 }
 
 impl<E: Into<Failure>> From<E> for Denied {
     fn from(error: E) -> Self {
-        Self { failure: error.into(), choices: 1, priority: PriorityClass::Normal }
+        let (failure, priority) = (error.into(), PriorityClass::Normal);
+        Self { failure, choices: 1, priority, tokens: None }
     }
 }
 
@@ -72,12 +76,24 @@ async fn infer(api: &Arc<Api>, request: Request, endpoint: Endpoint) -> Response
     let arrival = request.extensions().get::<Arrival>().cloned();
     let arrival = arrival.unwrap_or_else(|| Arrival::now(api.clock.now()));
     match accept(api, request, endpoint, &arrival).await {
-        Ok(accepted) => respond::respond(accepted).await,
+        Ok(accepted) => {
+            let tokens = accepted.tally.prompt_tokens();
+            counted(respond::respond(accepted).await, Some(tokens))
+        }
         Err(denied) => {
             api.count(&denied);
-            denied.failure.into_response()
+            counted(denied.failure.into_response(), denied.tokens)
         }
     }
+}
+
+/// Tells routers how long the prompts are.
+fn counted(mut response: Response, tokens: Option<u64>) -> Response {
+    if let Some(tokens) = tokens {
+        let name = HeaderName::from_static(PROMPT_TOKENS_HEADER);
+        response.headers_mut().insert(name, HeaderValue::from(tokens));
+    }
+    response
 }
 
 /// Steps 1 to 4 of a request's path: read, admit, tokenise, charge, hand over.
@@ -102,19 +118,24 @@ async fn accept(
     let (choices, prompts) = (ask.choices(), ask.prompts());
     let priority = api.priority_order.read(ask.generation.priority);
     let class = priority.class();
-    let denied = |failure: Failure| Denied { failure, choices, priority: class };
+    let denied = |failure| Denied { failure, choices, priority: class, tokens: None };
     let permits = api.admit(serving, priority, prompts, choices).map_err(denied)?;
     let Ask { input, generation, echo, structure, .. } = ask;
-    let prepared = api.prepare(serving, input, echo, structure).await.map_err(denied)?;
+    let tenant = tenant.or_else(|| generation.user.as_deref().map(Arc::from));
+    let namespace = api.namespace(tenant.as_deref(), generation.cache_salt.as_deref());
+    // A prompt that is scored is computed whole, and looked at when its tokens are known.
+    let glance = (echo != Echo::Scored).then(|| api.glance(serving, &namespace)).flatten();
+    let door = glance.zip(permits.first().map(QueuePermit::outlook));
+    let prepared = api.prepare(serving, input, echo, structure, door).await.map_err(denied)?;
     let Prepared { prompts, compiled, calls } = prepared;
     let stops = stop_tokens(serving, &generation, compiled.is_some()).map_err(denied)?;
     let tokenized = api.clock.now();
-    let tenant = tenant.or_else(|| generation.user.as_deref().map(Arc::from));
-    let namespace = api.namespace(tenant.as_deref(), generation.cache_salt.as_deref());
     let budgets = budgets(&generation, &prompts, &limits).map_err(|error| denied(error.into()))?;
     let asked = Asked { route: &route, namespace: &namespace, tenant: tenant.as_deref(), priority };
     let placed = api.place(serving, &asked, &generation, &prompts, permits, &budgets).await;
-    let (peer, planned) = placed.map_err(denied)?;
+    let counted: usize = prompts.iter().map(|prompt| prompt.tokens.len()).sum();
+    let (peer, planned) =
+        placed.map_err(|failure| Denied { tokens: Some(counted as u64), ..denied(failure) })?;
     let lengths: Vec<usize> = planned.iter().map(|planned| planned.prompt.len()).collect();
     let id = planned.first().map_or(0, |planned| planned.id.0);
     let common = Common {

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use admission::Outlook;
 use protocol::{
     ApiError, ChatMessage, ChatParams, CompletionParams, Generation, Limits, Prompt, Structure,
     Tools,
 };
 use serde_json::{Map, Value};
 use tokenizer::{RenderOptions, TemplateError, Tokenizer};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use types::TokenId;
 
 use super::error::Failure;
+use super::glance::{Glance, Look, Seen};
 use super::{Api, Serving, tools};
+use crate::cli::ToolCallParser;
 use crate::generate::assemble::CallSearch;
 use crate::generate::echo::PromptEcho;
 use crate::structured::{Compiled, Wanted};
@@ -149,50 +152,130 @@ impl Ask {
     }
 }
 
+/// What is to be tokenised: prompts as they were sent, and conversations as text.
+struct Ready {
+    prompts: Vec<Prompt>,
+    /// A conversation, whose text holds its special tokens already.
+    chat: bool,
+    echo: Echo,
+    wanted: Option<Wanted>,
+    calls: Option<CallSearch>,
+}
+
+impl Ready {
+    fn look(&self) -> Option<Look<'_>> {
+        Look::first(&self.prompts).map(|look| match look {
+            Look::Text(text, _) => Look::Text(text, !self.chat),
+            Look::Tokens(tokens) => Look::Tokens(tokens),
+        })
+    }
+}
+
+/// Who waits with a prompt: how it is looked at, and its first place in the queue.
+pub(super) type AtTheDoor = Option<(Glance, Outlook)>;
+
 impl Api {
-    /// The tokens of each prompt of `input`, and the compiled form of the answers.
+    /// The tokens of each prompt of `input`, and the compiled form of the answers. What `door` finds
+    /// to be refused is, before it is tokenised and before it waits for a place to be.
     pub(super) async fn prepare(
         &self,
         serving: &Serving,
         input: Input,
         echo: Echo,
         structure: Option<Structure>,
+        door: AtTheDoor,
     ) -> Result<Prepared, Failure> {
         let now_unix = self.clock.unix_seconds(self.clock.now());
         let (parser, vocab) = (self.tool_call_parser, serving.spec.vocab);
-        let structures = serving.structures.clone();
-        // At most `--tokenizer-threads` at a time, in order.
-        tokenize(&self.tokenizing, serving, move |tokenizer| {
-            let mut wanted = structure.map(Wanted::Form);
-            let mut calls = None;
-            let prompts = match input {
-                Input::Chat(conversation) => {
-                    let template = tokenizer.chat_template().map_err(template_failure)?;
-                    let offered = &conversation.tools;
-                    let plan = tools::plan(template, offered, parser)?;
-                    if let (Some(Wanted::Form(form)), true) = (&wanted, offered.is_active()) {
-                        return Err(not_with_tools(&form.path).into());
-                    }
-                    wanted = wanted.or_else(|| tools::forced(offered, plan));
-                    calls = plan.format.map(|format| CallSearch {
-                        format,
-                        names: offered.offered.iter().map(|tool| tool.name.clone()).collect(),
-                        single: !offered.parallel,
-                    });
-                    let tokens = chat(tokenizer, conversation, Some(plan), now_unix)?;
-                    vec![Tokenized { tokens, echo: String::new(), scored_echo: None }]
+        let ready = move |tokenizer: &Tokenizer, door: &AtTheDoor, thorough| {
+            let ready = ready(tokenizer, input, (echo, structure, parser), now_unix)?;
+            let seen = match (door, ready.look()) {
+                (Some((glance, outlook)), Some(look)) => {
+                    glance.look(tokenizer, look, outlook, thorough)?
                 }
-                Input::Prompts(prompts) => {
-                    let plain = |prompt| plain(tokenizer, prompt, echo);
-                    prompts.into_iter().map(plain).collect::<Result<_, _>>()?
-                }
+                (_, _) => Seen::default(),
             };
-            let compile = |wanted: &Wanted| structures.compile(tokenizer, vocab, wanted);
-            let compiled = wanted.as_ref().map(compile).transpose()?;
-            Ok(Prepared { prompts, compiled, calls })
+            Ok::<_, Failure>((ready, seen))
+        };
+        let (structures, stretch) = (serving.structures.clone(), Arc::clone(&self.stretch));
+        let finish = move |tokenizer: &Arc<Tokenizer>, ready: Ready, seen: Seen| {
+            let prepared =
+                finish(tokenizer, ready, |wanted| structures.compile(tokenizer, vocab, wanted))?;
+            let first = prepared.prompts.first().map_or(0, |prompt| prompt.tokens.len());
+            stretch.learn(seen.tokens, first);
+            Ok::<_, Failure>(prepared)
+        };
+        // At most `--tokenizer-threads` at a time, in order.
+        if let Ok(place) = Arc::clone(&self.tokenizing).try_acquire_owned() {
+            return on_a_thread(place, serving, move |tokenizer| {
+                let (ready, seen) = ready(tokenizer, &door, false)?;
+                finish(tokenizer, ready, seen)
+            })
+            .await;
+        }
+        let looked = tokenize(&self.glancing, serving, move |tokenizer| {
+            let looked = ready(tokenizer, &door, true);
+            looked.map(|(ready, seen)| (ready, seen, door))
+        });
+        let (ready, seen, door) = looked.await?;
+        tokenize(&self.tokenizing, serving, move |tokenizer| {
+            // Others were charged meanwhile.
+            if let Some((glance, outlook)) = door.filter(|_| seen.tokens > 0) {
+                glance.tell(&outlook, seen)?;
+            }
+            finish(tokenizer, ready, seen)
         })
         .await
     }
+}
+
+/// Everything but tokens.
+fn ready(
+    tokenizer: &Tokenizer,
+    input: Input,
+    (echo, structure, parser): (Echo, Option<Structure>, ToolCallParser),
+    now_unix: f64,
+) -> Result<Ready, Failure> {
+    let mut wanted = structure.map(Wanted::Form);
+    let conversation = match input {
+        Input::Prompts(prompts) => {
+            return Ok(Ready { prompts, chat: false, echo, wanted, calls: None });
+        }
+        Input::Chat(conversation) => conversation,
+    };
+    let template = tokenizer.chat_template().map_err(template_failure)?;
+    let offered = &conversation.tools;
+    let plan = tools::plan(template, offered, parser)?;
+    if let (Some(Wanted::Form(form)), true) = (&wanted, offered.is_active()) {
+        return Err(not_with_tools(&form.path).into());
+    }
+    wanted = wanted.or_else(|| tools::forced(offered, plan));
+    let calls = plan.format.map(|format| CallSearch {
+        format,
+        names: offered.offered.iter().map(|tool| tool.name.clone()).collect(),
+        single: !offered.parallel,
+    });
+    let prompts = vec![Prompt::Text(render(tokenizer, conversation, Some(plan), now_unix)?)];
+    Ok(Ready { prompts, chat: true, echo, wanted, calls })
+}
+
+/// Tokens, and the compiled form of the answers.
+fn finish(
+    tokenizer: &Tokenizer,
+    ready: Ready,
+    compile: impl Fn(&Wanted) -> Result<Compiled, ApiError>,
+) -> Result<Prepared, Failure> {
+    let Ready { prompts, chat, echo, wanted, calls } = ready;
+    let prompts = prompts.into_iter().map(|prompt| match prompt {
+        Prompt::Text(text) if chat => {
+            let tokens = encode(tokenizer, &text, false, "messages")?;
+            Ok(Tokenized { tokens, echo: String::new(), scored_echo: None })
+        }
+        prompt @ (Prompt::Text(_) | Prompt::Tokens(_)) => plain(tokenizer, prompt, echo),
+    });
+    let prompts = prompts.collect::<Result<_, Failure>>()?;
+    let compiled = wanted.as_ref().map(compile).transpose()?;
+    Ok(Prepared { prompts, compiled, calls })
 }
 
 /// Runs `job` on a thread that may block, once one of `places` is free; they are given in order.
@@ -202,6 +285,17 @@ pub(super) async fn tokenize<T: Send + 'static>(
     job: impl FnOnce(&Arc<Tokenizer>) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let place = Arc::clone(places).acquire_owned().await;
+    // Nobody closes them.
+    let place = place.map_err(|_| Failure::internal("The server takes no prompts any more."))?;
+    on_a_thread(place, serving, job).await
+}
+
+/// Runs `job` on a thread that may block, with its place.
+async fn on_a_thread<T: Send + 'static>(
+    place: OwnedSemaphorePermit,
+    serving: &Serving,
+    job: impl FnOnce(&Arc<Tokenizer>) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let tokenizer = Arc::clone(&serving.tokenizer);
     // The place goes along: a client that leaves does not free it while the job runs.
     let run = move || {
@@ -225,22 +319,30 @@ fn not_with_tools(path: &str) -> ApiError {
     ApiError::unsupported(path, why)
 }
 
-/// Renders a conversation and tokenises it. The template writes the special tokens itself.
-/// Without a plan there are no tools.
+/// Renders a conversation without tools and tokenises it.
 pub(super) fn chat(
+    tokenizer: &Tokenizer,
+    conversation: Conversation,
+    now_unix: f64,
+) -> Result<Vec<TokenId>, Failure> {
+    let text = render(tokenizer, conversation, None, now_unix)?;
+    encode(tokenizer, &text, false, "messages")
+}
+
+/// A conversation as text, special tokens included. Without a plan there are no tools.
+fn render(
     tokenizer: &Tokenizer,
     conversation: Conversation,
     plan: Option<tools::Plan>,
     now_unix: f64,
-) -> Result<Vec<TokenId>, Failure> {
+) -> Result<String, Failure> {
     let Conversation { mut messages, add_generation_prompt, tools, template_kwargs } = conversation;
     let template = tokenizer.chat_template().map_err(template_failure)?;
     let plan = plan.unwrap_or(tools::Plan { format: None, shown: template.shows_tools() });
     tools::adapt(&mut messages, template, &tools, plan);
     let tools = tools::definitions(&tools, plan);
     let options = RenderOptions { add_generation_prompt, tools, kwargs: template_kwargs, now_unix };
-    let text = template.render(&messages, &options).map_err(template_failure)?;
-    encode(tokenizer, &text, false, "messages")
+    template.render(&messages, &options).map_err(template_failure)
 }
 
 /// What the template does not accept is the request's fault; that there is none, too: the client

@@ -66,7 +66,7 @@ pub(super) async fn tokenize(
                 let tools = Tools::default();
                 let conversation =
                     Conversation { messages, add_generation_prompt, tools, template_kwargs };
-                prompt::chat(tokenizer, conversation, None, now_unix)?
+                prompt::chat(tokenizer, conversation, now_unix)?
             }
         };
         let texts = || tokens.iter().map(|token| tokenizer.token_text(*token)).collect();

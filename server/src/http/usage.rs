@@ -33,6 +33,11 @@ impl Tally {
         }
     }
 
+    /// Tokens of all prompts together.
+    pub(super) const fn prompt_tokens(&self) -> u64 {
+        self.prompt_tokens
+    }
+
     /// What was counted.
     pub(super) fn usage(&self) -> Usage {
         let cached = self.cached.iter().flatten().sum();

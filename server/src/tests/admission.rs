@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use futures_util::stream::pending;
+use protocol::internal::PROMPT_TOKENS_HEADER;
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -102,7 +103,52 @@ async fn tokens_and_drain_time_are_bounds_too() {
         let refused = rig.post("/v1/completions", &prompt).await;
         assert_eq!((refused.status.as_u16(), refused.error_code().as_str()), (429, code));
         assert_eq!(rig.waiting(), 0, "the place was given back");
+        assert_eq!(Answer::read(first.await).await.header(PROMPT_TOKENS_HEADER), "900");
     }
+}
+
+#[tokio::test]
+async fn what_must_be_refused_is_not_tokenised_and_does_not_wait_for_it() {
+    let rig = Rig::new(
+        "--model fake:step=5ms,context=16384 --max-running-requests 1 --max-queued-tokens 6000 \
+         --ttft-objective 0s --tokenizer-threads 1",
+    );
+    let prompt = |letter: &str, tokens: usize| json!({"model": "fake", "prompt": letter.repeat(tokens), "max_tokens": 1});
+    assert_eq!(rig.post("/v1/completions", &prompt("k", 5000)).await.status, 200);
+    let long = json!({"model": "fake", "prompt": "x".repeat(1000), "max_tokens": 9000,
+                      "ignore_eos": true, "stream": true});
+    let running = rig.send(post("/v1/completions", &long)).await;
+    rig.until("one runs", |rig| rig.running() == 1).await;
+    let waiting = rig.send(post("/v1/completions", &prompt("y", 5000)));
+    tokio::pin!(waiting);
+    tokio::select! {
+        _ = &mut waiting => panic!("the running request is longer than this"),
+        () = rig.until("one waits", |rig| rig.queued() == 1) => {}
+    }
+    let place = rig.api.tokenizing().acquire_owned().await.expect("never closed");
+    let refused = rig.post("/v1/completions", &prompt("z", 5000)).await;
+    assert_eq!((refused.status.as_u16(), refused.error_code()), (429, "queue_tokens_full".into()));
+    assert!(refused.json()["error"]["message"].to_string().contains("10000"));
+    assert_eq!(refused.header(PROMPT_TOKENS_HEADER), "", "nobody has counted them");
+    let chat =
+        json!({"model": "fake", "messages": [{"role": "user", "content": "z".repeat(5000)}]});
+    assert_eq!(rig.post("/v1/chat/completions", &chat).await.status, 429);
+    // One that is cached, and one of which is not known that it is too long, wait to be tokenised;
+    // what the first of them has at least counts for those behind it.
+    let cached = rig.send(post("/v1/completions", &prompt("k", 5000)));
+    let fits = rig.send(post("/v1/completions", &prompt("a", 900)));
+    tokio::pin!(cached, fits);
+    tokio::select! {
+        _ = &mut cached => panic!("nobody has tokenised it"),
+        _ = &mut fits => panic!("nobody has tokenised it"),
+        () = rig.until("both have places", |rig| rig.waiting() == 3) => {}
+    }
+    drop(place);
+    drop(running);
+    for answer in [waiting.await, cached.await, fits.await] {
+        assert_eq!(Answer::read(answer).await.status, 200);
+    }
+    rig.idle().await;
 }
 
 #[tokio::test]

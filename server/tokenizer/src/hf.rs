@@ -43,7 +43,7 @@ pub(crate) fn load(folder: &Path) -> Result<Parts, LoadError> {
     Ok(Parts { encoder, pieces, special, template, prefix: None })
 }
 
-fn pieces(encoder: &tokenizers::Tokenizer) -> Result<Pieces, LoadError> {
+pub(crate) fn pieces(encoder: &tokenizers::Tokenizer) -> Result<Pieces, LoadError> {
     let decoder = serde_json::to_value(encoder.get_decoder())
         .map_err(|error| LoadError::Vocabulary(error.to_string()))?;
     let spelling = Spelling::from_decoder(&decoder)?;

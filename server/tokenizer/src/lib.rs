@@ -11,6 +11,7 @@ mod chat;
 mod error;
 mod gguf;
 mod hf;
+mod least;
 mod pieces;
 mod stop;
 mod stream;

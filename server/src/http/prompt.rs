@@ -175,8 +175,8 @@ impl Ready {
 pub(super) type AtTheDoor = Option<(Glance, Outlook)>;
 
 impl Api {
-    /// The tokens of each prompt of `input`, and the compiled form of the answers. What `door` finds
-    /// to be refused is, before it is tokenised and before it waits for a place to be.
+    /// The tokens of each prompt of `input`, and the compiled form of the answers. What `door`
+    /// finds to be refused is, before it is tokenised and before it waits for a place to be.
     pub(super) async fn prepare(
         &self,
         serving: &Serving,

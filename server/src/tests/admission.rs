@@ -113,7 +113,10 @@ async fn what_must_be_refused_is_not_tokenised_and_does_not_wait_for_it() {
         "--model fake:step=5ms,context=16384 --max-running-requests 1 --max-queued-tokens 6000 \
          --ttft-objective 0s --tokenizer-threads 1",
     );
-    let prompt = |letter: &str, tokens: usize| json!({"model": "fake", "prompt": letter.repeat(tokens), "max_tokens": 1});
+    let prompt = |letter: &str, tokens: usize| {
+        let text = letter.repeat(tokens);
+        json!({"model": "fake", "prompt": text, "max_tokens": 1})
+    };
     assert_eq!(rig.post("/v1/completions", &prompt("k", 5000)).await.status, 200);
     let long = json!({"model": "fake", "prompt": "x".repeat(1000), "max_tokens": 9000,
                       "ignore_eos": true, "stream": true});

@@ -421,9 +421,9 @@ impl State {
         }
     }
 
-    /// How the bounds would refuse `own` more tokens behind those `ahead`, and how many tokens must go so that they do
-    /// not. A prompt meets an empty queue unhindered, else one that is longer than the bound could
-    /// never run.
+    /// How the bounds would refuse `own` more tokens behind those `ahead`, and how many tokens must
+    /// go so that they do not. A prompt meets an empty queue unhindered, else one that is longer
+    /// than the bound could never run.
     fn tokens_lacked(&self, ahead: u64, own: u64, now: Time) -> Option<(Rejected, u64)> {
         if ahead == 0 {
             return None;

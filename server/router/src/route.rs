@@ -39,8 +39,8 @@ impl Attempt {
         Self::default()
     }
 
-    /// Hashes the prompt of `request`, which is the one that this is about, so that nobody else does
-    /// it while the core is locked. Doing it twice is doing it once.
+    /// Hashes the prompt of `request`, which is the one that this is about, so that nobody else
+    /// does it while the core is locked. Doing it twice is doing it once.
     pub fn look(&mut self, request: &Request<'_>) {
         self.pieces.get_or_insert_with(|| Box::new(Pieces::of_request(request)));
     }

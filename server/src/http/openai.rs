@@ -18,7 +18,7 @@ use transfer::PeerName;
 use types::{Priority, PriorityClass, Time};
 
 use super::error::{Failure, not_taken};
-use super::prompt::{Ask, Echo, Endpoint, Prepared, Tokenized};
+use super::prompt::{Ask, AtTheDoor, Echo, Endpoint, Prepared, Tokenized};
 use super::record::Arrival;
 use super::remote::{Asked, Remote};
 use super::respond::{self, Accepted};
@@ -63,6 +63,14 @@ struct Denied {
     priority: PriorityClass,
     /// Of its prompts, where they are counted.
     tokens: Option<u64>,
+}
+
+impl Denied {
+    /// With the tokens of its prompts.
+    fn counted(self, prompts: &[Tokenized]) -> Self {
+        let tokens: usize = prompts.iter().map(|prompt| prompt.tokens.len()).sum();
+        Self { tokens: Some(tokens as u64), ..self }
+    }
 }
 
 impl<E: Into<Failure>> From<E> for Denied {
@@ -123,9 +131,7 @@ async fn accept(
     let Ask { input, generation, echo, structure, .. } = ask;
     let tenant = tenant.or_else(|| generation.user.as_deref().map(Arc::from));
     let namespace = api.namespace(tenant.as_deref(), generation.cache_salt.as_deref());
-    // A prompt that is scored is computed whole, and looked at when its tokens are known.
-    let glance = (echo != Echo::Scored).then(|| api.glance(serving, &namespace)).flatten();
-    let door = glance.zip(permits.first().map(QueuePermit::outlook));
+    let door = api.at_the_door(serving, echo, &namespace, &permits);
     let prepared = api.prepare(serving, input, echo, structure, door).await.map_err(denied)?;
     let Prepared { prompts, compiled, calls } = prepared;
     let stops = stop_tokens(serving, &generation, compiled.is_some()).map_err(denied)?;
@@ -133,9 +139,7 @@ async fn accept(
     let budgets = budgets(&generation, &prompts, &limits).map_err(|error| denied(error.into()))?;
     let asked = Asked { route: &route, namespace: &namespace, tenant: tenant.as_deref(), priority };
     let placed = api.place(serving, &asked, &generation, &prompts, permits, &budgets).await;
-    let counted: usize = prompts.iter().map(|prompt| prompt.tokens.len()).sum();
-    let (peer, planned) =
-        placed.map_err(|failure| Denied { tokens: Some(counted as u64), ..denied(failure) })?;
+    let (peer, planned) = placed.map_err(|failure| denied(failure).counted(&prompts))?;
     let lengths: Vec<usize> = planned.iter().map(|planned| planned.prompt.len()).collect();
     let id = planned.first().map_or(0, |planned| planned.id.0);
     let common = Common {
@@ -156,9 +160,7 @@ async fn accept(
     let (engine, tokenizer) = (&serving.engine, &serving.tokenizer);
     let events = Generation::start(engine, tokenizer, api.max_unsent, &common, planned)
         .map_err(|error| denied(not_taken(&error)))?;
-    for tokens in lengths {
-        api.requests.admitted(tokens, class);
-    }
+    lengths.into_iter().for_each(|tokens| api.requests.admitted(tokens, class));
     Ok(Accepted {
         events,
         endpoint,
@@ -201,6 +203,19 @@ impl Api {
             PrefixCacheScope::Tenant => Namespace::new(tenant, salt),
             PrefixCacheScope::Server => Namespace::new(None, salt),
         }
+    }
+
+    /// How the first of these permits is told of its prompt before that is tokenised. One that is
+    /// scored is computed whole, and looked at when its tokens are known.
+    fn at_the_door(
+        &self,
+        serving: &Serving,
+        echo: Echo,
+        namespace: &Namespace,
+        permits: &[QueuePermit],
+    ) -> AtTheDoor {
+        let glance = self.glance(serving, namespace).filter(|_| echo != Echo::Scored);
+        glance.zip(permits.first().map(QueuePermit::outlook))
     }
 
     /// A place in the queue for each answer, or for none of them.

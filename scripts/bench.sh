@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Speed, as ratios measured in one run. Absolute figures depend on the machine; ratios travel.
 # With arguments: only those parts (kernels, peers, metrics, router, exporter,
-# dashboards).
+# dashboards, console).
 # SMG_PYTHON: a Python that has the package smg==1.13.0, to measure the router beside it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=$(cd "${CARGO_TARGET_DIR:-target}" 2>/dev/null && pwd || echo "$PWD/target")
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(kernels peers metrics router exporter dashboards)
+[ "${#parts[@]}" -gt 0 ] || parts=(kernels peers metrics router exporter dashboards console)
 
 # What a request costs that passes through, beside another router in front of the same workers.
 router() {
@@ -38,8 +38,12 @@ for part in "${parts[@]}"; do
     peers) python3 scripts/bench_peers.py "$(scripts/fetch-model.sh)" ;;
     metrics) python3 scripts/bench_metrics.py "$(scripts/fetch-model.sh)" ;;
     router) router ;;
+    console)
+      cargo build --quiet --release --package stack
+      python3 scripts/bench_console.py "$target/release/sightline" "$(scripts/fetch-model.sh)"
+      ;;
     exporter) cargo bench --quiet --package exporter --bench scrape ;;
     dashboards) dashboards ;;
-    *) echo "no such part: $part (there are: kernels, peers, metrics, router, exporter, dashboards)" >&2; exit 64 ;;
+    *) echo "no such part: $part (there are: kernels, peers, metrics, router, exporter, dashboards, console)" >&2; exit 64 ;;
   esac
 done

@@ -7,7 +7,6 @@
 mod assets;
 mod boards;
 mod guard;
-mod runbook;
 pub(crate) mod serve;
 #[cfg(test)]
 mod tests;
@@ -22,6 +21,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
+use dashboards::links;
 use serde::Serialize;
 
 use crate::promapi::{self, Api, Params};
@@ -130,9 +130,11 @@ fn with_pages(data: Router, source: Source, guard: Guard) -> Router {
         .route("/d/{uid}", get(board_page))
         .route("/d/{uid}/{slug}", get(board_page))
         .route("/alerts", get(page))
+        .route("/runbook", get(page))
+        .route(links::RUNBOOK, get(page))
+        .route("/console/api/runbook", get(runbook))
         .with_state(shared);
     data.merge(pages)
-        .route(runbook::PATH, get(async || Html(runbook::html())))
         .route("/graph", get(async || Redirect::temporary("/")))
         .route("/-/healthy", get(async || "The console is healthy.\n"))
         .route("/-/ready", get(async || "The console is ready.\n"))
@@ -186,6 +188,11 @@ async fn board(
         Some(board) => board.file.answer(&headers),
         None => plain(StatusCode::NOT_FOUND, "no such board\n"),
     }
+}
+
+/// The alerts' runbook as it is written; its view makes the page.
+async fn runbook(headers: HeaderMap) -> Response {
+    assets::find("own/runbook.md").expect("the build script carries it").answer(&headers)
 }
 
 /// Every address of a view answers the same page; its script reads the address.

@@ -93,7 +93,7 @@ fn a_page_names_all_scripts_and_its_board_at_once() {
 
 #[test]
 fn nothing_in_a_page_runs_but_files() {
-    for path in ["/", "/alerts", runbook::PATH] {
+    for path in ["/", "/alerts", "/runbook", links::RUNBOOK] {
         let page = ask(console(), path, &[]);
         let policy = page.headers()["content-security-policy"].to_str().expect("ASCII");
         assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
@@ -159,4 +159,21 @@ fn the_first_visit_is_small() {
     let largest = assets::BOARDS.iter().map(assets::Packed::packed_len).max().unwrap_or(0);
     println!("web files {web} bytes, largest board {largest} bytes, compressed");
     assert!(web < 160 << 10 && largest < 40 << 10, "{web} and {largest} bytes");
+}
+
+#[test]
+fn every_link_of_a_board_ends_at_a_section_of_the_runbook() {
+    let answer = ask(console(), "/console/api/runbook", &[]);
+    assert_eq!(answer.headers()["content-type"], "text/markdown; charset=utf-8");
+    let book = text(&answer);
+    let mut found = 0;
+    for board in board_texts() {
+        let board = std::str::from_utf8(&board).expect("boards are UTF-8");
+        for link in board.split('"').filter(|text| text.starts_with(links::RUNBOOK)) {
+            let anchor = link.split('#').nth(1).expect("a link to a section");
+            assert!(book.contains(&format!("\n## {anchor}\n")), "{link}");
+            found += 1;
+        }
+    }
+    assert!(found > 0, "no board links the runbook");
 }

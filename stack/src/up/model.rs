@@ -26,7 +26,8 @@ pub(super) struct Chosen {
 /// Chooses the model; the error is one line that says what to do.
 pub(super) fn choose(args: &UpArgs) -> Result<Chosen, Failure> {
     if let Some(path) = &args.model {
-        if path.as_os_str() == "fake" || path.exists() {
+        let named = path.to_string_lossy();
+        if named == "fake" || named.starts_with("fake:") || path.exists() {
             let demo = path.file_name() == Path::new(DEMO_MODEL).file_name();
             let options = if demo { DEMO_OPTIONS } else { &[] };
             return Ok(Chosen { path: path.clone(), options, warning: None });

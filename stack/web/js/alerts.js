@@ -1,47 +1,47 @@
-// Alerts: what fires or waits, what has just ended, what is broken, then every rule with its state.
+// Alerts: what fires or waits and what to do about it, what has just ended, what is broken, then
+// every rule with its state.
 
 import { get } from "/js/api.js";
-import { el, link } from "/js/dom.js";
+import { el, marked } from "/js/dom.js";
+import { facts } from "/js/facts.js";
+import { actionOf, anchorOf, sectionHref, sections } from "/js/runbook.js";
+import { span } from "/js/time.js";
 import { format } from "/js/units.js";
+import { boardOf, panelOf, seenAt } from "/js/watch.js";
 
 const EVERY = 5000;
 const CLASS = { firing: "bad", pending: "warn", inactive: "ok", resolved: "ok" };
 const ORDER = { firing: 0, pending: 1, inactive: 2 };
-/** The runbook, at the same address as in Grafana. */
-const RUNBOOK = "/public/sightline/runbook.md";
 /** Annotations that have a place of their own. */
-const PLACED = ["summary", "description", "dashboard", "runbook", "panel"];
+const PLACED = [
+  "summary", "description", "dashboard", "dashboard_url", "runbook", "runbook_url", "panel", "panel_id", "action", "what_now",
+];
 
 const seconds = (text) => Date.parse(text) / 1000;
 const clock = (text) => new Date(text).toLocaleTimeString("en-GB");
-const never = (text) => text.startsWith("0001-");
-
-/** A length of time in its two largest units. */
-export function span(length) {
-  const whole = Math.max(0, Math.round(length));
-  const parts = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]]
-    .map(([unit, size], index, all) => [unit, Math.floor((index ? whole % all[index - 1][1] : whole) / size)]);
-  const first = parts.findIndex(([, count]) => count > 0);
-  if (first < 0) return "0s";
-  return parts.slice(first, first + 2).filter(([, count]) => count > 0)
-    .map(([unit, count]) => `${count}${unit}`).join(" ");
-}
+const never = (text) => !text || text.startsWith("0001-");
 
 export class AlertPage {
   constructor(host) {
     this.host = host;
     this.abort = new AbortController();
     this.unfolded = new Set();
+    this.wanted = "";
   }
 
   async open() {
     this.host.title("Alerts");
     this.body = el("div");
+    this.filter = el("input.search", { type: "search", placeholder: "Filter by name, label or text", "aria-label": "Filter alerts", oninput: () => this.sift() });
+    const [told, book] = await Promise.all([facts(), sections()]);
+    [this.list, this.book, this.store] = [told.boards, book, told.mode === "store"];
     this.host.main.replaceChildren(el("div.page", {},
       el("h1", {}, "Alerts"),
-      el("p.lead", {}, "The generated rules, evaluated here over the stored metrics as Prometheus would."),
-      this.body));
+      el("p.lead", {}, this.store ? "The generated rules, evaluated here over the stored metrics as Prometheus would."
+        : `The rules of ${told.source}.`),
+      this.filter, this.body));
     await this.refresh();
+    this.anchored();
   }
 
   async refresh() {
@@ -49,10 +49,9 @@ export class AlertPage {
     if (!document.hidden) {
       try {
         const { signal } = this.abort;
-        const [rules, resolved] = await Promise.all([
-          get("/api/v1/rules", {}, signal), get("/console/api/resolved", {}, signal),
-        ]);
-        this.show(rules.groups, resolved.alerts);
+        const resolved = this.store ? get("/console/api/resolved", {}, signal) : { alerts: [] };
+        const [rules, ended] = await Promise.all([get("/api/v1/rules", {}, signal), resolved]);
+        this.show(rules.groups, ended.alerts);
       } catch (error) {
         if (this.abort.signal.aborted) return;
         this.body.replaceChildren(el("div.notice", {}, error.message));
@@ -80,11 +79,32 @@ export class AlertPage {
         this.table("broken", ["Rule", "Error", "Last tried"], broken.map((rule) => this.broken(rule)))] : []),
       ...(ended.length ? [el("h2", {}, "Ended in the last 15 minutes"),
         this.table("resolved", ["State", "Alert", "Was active", "Severity", ""], ended.map((alert) => this.ended(alert)))] : []),
-      el("h2", {}, `Alerting rules (${alerting.length})`),
-      this.table("alerting", ["State", "Rule", "Severity", "Waits", "Evaluated"], alerting.map((rule) => this.rule(rule))),
+      el("h2", { id: "rules" }, `Alerting rules (${alerting.length})`),
+      this.table("alerting", ["State", "Rule", "Severity", "Waits", "Evaluated", ""], alerting.map((rule) => this.rule(rule))),
       el("h2", {}, `Recording rules (${recording.length})`),
       this.fold("recording", "what they record", () =>
         this.table("recording", ["State", "Rule", "Evaluated"], recording.map((rule) => this.record(rule)))));
+    this.sift();
+  }
+
+  /** Hides the lines that do not hold every word of the filter. */
+  sift() {
+    const words = this.filter.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+    for (const line of this.body.querySelectorAll("tbody tr")) {
+      const text = line.textContent.toLowerCase();
+      line.hidden = !words.every((word) => text.includes(word));
+    }
+  }
+
+  /** Goes to the alert, or the part, that the address names. */
+  anchored() {
+    const name = decodeURIComponent(location.hash.slice(1));
+    if (!name) return;
+    const rows = [...this.body.querySelectorAll("tr[data-rule]")];
+    const row = rows.find((one) => one.dataset.rule === name) ?? document.getElementById(name);
+    for (const one of rows) one.classList.toggle("marked", one.dataset.rule === name);
+    row?.scrollIntoView({ block: "center" });
+    this.wanted = name;
   }
 
   /** Firing before pending; what is meant to fire always comes last. */
@@ -103,6 +123,10 @@ export class AlertPage {
   table(name, heads, rows) {
     return el("table.list", { data: { list: name } },
       el("thead", {}, el("tr", {}, heads.map((head) => el("th", {}, head)))), el("tbody", {}, rows));
+  }
+
+  line(name, state, ...cells) {
+    return el(`tr${name === this.wanted ? ".marked" : ""}`, { data: { state, rule: name } }, ...cells);
   }
 
   /** A list that is long and seldom read; it stays open over refreshes. */
@@ -124,21 +148,26 @@ export class AlertPage {
     return el("td", {}, el(`span.badge.${kind}`, {}, state));
   }
 
-  /** Name, annotations and labels of an alert. */
-  told(alert) {
+  /** Name, annotations and labels of an alert, and what to do about it. */
+  told(alert, acts) {
     const { alertname, severity, ...labels } = alert.labels;
     const { summary, description } = alert.annotations;
+    const action = acts ? actionOf(alert.annotations, this.book) : null;
     const more = Object.entries(alert.annotations).filter(([name]) => !PLACED.includes(name));
     const where = Object.entries(labels).map(([name, value]) => `${name}=${value}`).join("  ");
     return el("td", {}, el("strong", {}, alertname), el("div.lead", {}, summary ?? ""),
       description ? el("div.lead", {}, description) : null,
+      action ? el("div.now", {}, el("b", {}, "What now? "), marked(action)) : null,
       more.map(([name, text]) => el("div.lead", {}, `${name}: ${text}`)), el("div.expr", {}, where));
   }
 
-  links({ dashboard, runbook }) {
+  links(annotations) {
+    const anchor = anchorOf(annotations);
+    const uid = boardOf(annotations);
     return el("td.links", {},
-      dashboard ? link("board", `/d/${encodeURIComponent(dashboard)}`) : "",
-      runbook ? link("runbook", `${RUNBOOK}#${encodeURIComponent(runbook)}`) : "");
+      panelOf(annotations, this.list) ? el("a", { href: seenAt(annotations, this.list) }, "panel") : null,
+      uid ? el("a", { href: `/d/${encodeURIComponent(uid)}` }, "board") : null,
+      anchor ? el("a", { href: sectionHref(anchor) }, "runbook") : null);
   }
 
   active({ alert, rule }) {
@@ -146,7 +175,8 @@ export class AlertPage {
     const left = rule.duration - age;
     const next = alert.state === "pending" ? (left > 0 ? `fires in ${span(left)} if it stays` : "fires next")
       : alert.keepFiringSince ? `kept firing; gone since ${clock(alert.keepFiringSince)}` : "";
-    return el("tr", { data: { state: alert.state } }, this.badge(alert.state, alert.labels.severity), this.told(alert),
+    return this.line(alert.labels.alertname, alert.state, this.badge(alert.state, alert.labels.severity),
+      this.told(alert, alert.labels.severity !== "none"),
       el("td.value", { title: alert.value }, format(Number(alert.value), "short")),
       el("td", {}, clock(alert.activeAt), el("div.lead", {}, `for ${span(age)}`), el("div.lead", {}, next)),
       el("td", {}, alert.labels.severity ?? ""), this.links(alert.annotations));
@@ -154,7 +184,7 @@ export class AlertPage {
 
   ended(alert) {
     const length = span(seconds(alert.resolvedAt) - seconds(alert.activeAt));
-    return el("tr", { data: { state: "resolved" } }, this.badge("resolved", ""), this.told(alert),
+    return this.line(alert.labels.alertname, "resolved", this.badge("resolved", ""), this.told(alert, false),
       el("td", {}, `${clock(alert.activeAt)} to ${clock(alert.resolvedAt)}`, el("div.lead", {}, `for ${length}`)),
       el("td", {}, alert.labels.severity ?? ""), this.links(alert.annotations));
   }
@@ -162,9 +192,9 @@ export class AlertPage {
   rule(rule) {
     const keep = rule.keepFiringFor ? `, then ${span(rule.keepFiringFor)} more` : "";
     const hold = (rule.duration ? `for ${span(rule.duration)}` : "not at all") + keep;
-    return el("tr", { data: { state: rule.state } }, this.badge(rule.state, rule.labels.severity),
+    return this.line(rule.name, rule.state, this.badge(rule.state, rule.labels.severity),
       el("td", {}, el("strong", {}, rule.name), el("div.expr", {}, rule.query)),
-      el("td", {}, rule.labels.severity ?? ""), el("td", {}, hold), this.evaluated(rule));
+      el("td", {}, rule.labels.severity ?? ""), el("td", {}, hold), this.evaluated(rule), this.links(rule.annotations ?? {}));
   }
 
   record(rule) {

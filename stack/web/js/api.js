@@ -15,9 +15,18 @@ export async function get(path, params = {}, signal = undefined) {
   return body.data;
 }
 
-/** The embedded boards: uid, title, description, tags. */
-export function boards() {
-  return json("/console/api/boards");
+/** A text of this server. */
+export async function text(path) {
+  const response = await fetch(path);
+  if (!response.ok) throw new Error(`${path} answered ${response.status}`);
+  return response.text();
+}
+
+/** What the server tells a page first: where the data comes from and how often it is read, the
+ * boards (uid, title, description, tags, ids of panels by slug), and one of them as Classic JSON,
+ * or null where there is none of that uid. */
+export function start(uid = null) {
+  return get("/console/api/start", uid === null ? {} : { board: uid });
 }
 
 /** A board as Classic JSON; null when there is none of that uid. */

@@ -69,6 +69,12 @@ const CALCS = {
   max: (values) => over(values, (present) => present.reduce((a, b) => Math.max(a, b))),
   min: (values) => over(values, (present) => present.reduce((a, b) => Math.min(a, b))),
   sum: (values) => over(values, sum),
+  count: (values) => values.filter((value) => value !== null).length,
+  range: (values) => over(values, (present) => Math.max(...present) - Math.min(...present)),
+  first: (values) => values[0] ?? null,
+  firstNotNull: (values) => values.find((value) => value !== null) ?? null,
+  delta: (values) => over(values, (present) => present.reduce((total, value, index) =>
+    total + Math.max(0, index ? value - present[index - 1] : 0), 0)),
 };
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
@@ -81,6 +87,7 @@ function over(values, apply) {
 /** Headings of the calculations. */
 export const CALC_NAMES = {
   lastNotNull: "Last *", last: "Last", mean: "Mean", max: "Max", min: "Min", sum: "Total",
+  count: "Count", range: "Range", first: "First", firstNotNull: "First *", delta: "Delta",
 };
 
 /** A series as one number. */
@@ -102,6 +109,7 @@ export function overridden(panel, series) {
 function matches(matcher, series) {
   if (matcher.id === "byName") return matcher.options === series.name;
   if (matcher.id === "byFrameRefID") return matcher.options === series.refId;
+  if (matcher.id === "byType") return matcher.options === (series.kind ?? "number");
   if (matcher.id !== "byRegexp") return false;
   const inner = /^\/(.*)\/[a-z]*$/s.exec(matcher.options);
   try {

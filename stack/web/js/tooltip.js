@@ -3,9 +3,11 @@
 import { el } from "/js/dom.js";
 
 const box = el("div.tip", { hidden: true, role: "tooltip" });
+let pinned = false;
 
 /** Shows `content` near a point of the window, kept inside it. */
 export function show(x, y, ...content) {
+  if (pinned) return;
   if (!box.isConnected) document.body.append(box);
   box.replaceChildren(...content);
   box.hidden = false;
@@ -17,8 +19,36 @@ export function show(x, y, ...content) {
 }
 
 export function hide() {
+  if (!pinned) box.hidden = true;
+}
+
+/** Lets the box stay with something to click on, until Escape or a click elsewhere. */
+export function pin(...content) {
+  if (box.hidden) return;
+  box.querySelectorAll(".hint").forEach((hint) => hint.remove());
+  box.append(...content);
+  pinned = true;
+  box.classList.add("pinned");
+  box.querySelector("a")?.focus();
+}
+
+function unpin() {
+  pinned = false;
+  box.classList.remove("pinned");
   box.hidden = true;
 }
+
+document.addEventListener("pointerdown", (event) => {
+  if (pinned && !box.contains(event.target)) unpin();
+}, true);
+document.addEventListener("click", (event) => {
+  if (pinned && event.target.closest?.(".tip a")) setTimeout(unpin);
+});
+document.addEventListener("keydown", (event) => {
+  if (!pinned || event.key !== "Escape") return;
+  unpin();
+  event.stopPropagation();
+}, true);
 
 /** Shows what `content()` makes while the pointer or the focus is on `node`. */
 export function attach(node, content) {

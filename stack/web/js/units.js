@@ -1,17 +1,17 @@
 // Numbers with units, as a Grafana user expects to read them.
 
-const SI = ["", "K", "Mil", "Bil", "Tri"];
+const SHORT = ["", "K", "Mil", "Bil", "Tri", "Quadr", "Quint"];
+const COUNT = ["", "K", "M", "B", "T"];
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 const DECIMAL = ["B", "kB", "MB", "GB", "TB", "PB"];
 
-/** Text of a number with `digits` decimals; by size where none are given. */
+/** Text of a number with `digits` decimals; without them, whole numbers as they are and others to
+ * three significant digits. */
 export function decimals(value, digits) {
   if (digits !== undefined && digits !== null) return value.toFixed(digits);
-  const size = Math.abs(value);
-  if (size === 0 || Number.isInteger(value)) return String(value);
-  const places = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : size >= 0.1 ? 2 : 3;
-  const text = value.toFixed(places);
-  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+  if (Number.isInteger(value)) return String(value);
+  const places = 2 - Math.floor(Math.log10(Math.abs(value)));
+  return value.toFixed(Math.min(20, Math.max(0, places)));
 }
 
 function scaled(value, base, names, digits, separator = " ") {
@@ -34,7 +34,13 @@ function duration(value, digits) {
 }
 
 function short(value, digits) {
-  return scaled(value, 1000, SI, digits);
+  return scaled(value, 1000, SHORT, digits);
+}
+
+/** A number of things, as `1.50K req`. */
+function count(value, digits, name) {
+  const [number, scale] = scaled(value, 1000, COUNT, digits, "");
+  return [number, `${scale} ${name}`];
 }
 
 const FORMATS = {
@@ -61,10 +67,7 @@ export function parts(value, unit, digits) {
   if (value === null || value === undefined || Number.isNaN(value)) return ["-", ""];
   if (!Number.isFinite(value)) return [value > 0 ? "∞" : "-∞", ""];
   if (FORMATS[unit]) return FORMATS[unit](value, digits);
-  if (RATES[unit]) {
-    const [number, scale] = short(value, digits);
-    return [number, `${scale} ${RATES[unit]}`];
-  }
+  if (RATES[unit]) return count(value, digits, RATES[unit]);
   if (PHYSICAL[unit]) {
     const [number, prefix] = scaled(value, 1000, PREFIXES, digits, "");
     return [number, ` ${prefix}${PHYSICAL[unit]}`];
@@ -76,9 +79,10 @@ export function parts(value, unit, digits) {
   const [kind, rest] = split(unit);
   if (kind === "suffix") return [decimals(value, digits), ` ${rest}`];
   if (kind === "prefix") return [rest + decimals(value, digits), ""];
-  if (kind === "count" || kind === "si") {
-    const [number, scale] = short(value, digits);
-    return [number, `${scale} ${rest}`];
+  if (kind === "count") return count(value, digits, rest);
+  if (kind === "si") {
+    const [number, prefix] = scaled(value, 1000, PREFIXES, digits, "");
+    return [number, ` ${prefix}${rest}`];
   }
   return short(value, digits);
 }
@@ -108,7 +112,10 @@ export function increments(unit) {
 
 /** Labels of an axis: all ticks in the scale of the largest, with the decimals they need. */
 export function axisLabels(ticks, unit) {
-  const texts = ticks.map((tick) => format(tick, unit));
+  const texts = ticks.map((tick) => {
+    const [number, suffix] = parts(tick, unit);
+    return (number.includes(".") ? number.replace(/\.?0+$/, "") : number) + suffix;
+  });
   if (new Set(texts).size === texts.length) return texts;
   for (let digits = 1; digits <= 6; digits += 1) {
     const finer = ticks.map((tick) => format(tick, unit, digits));

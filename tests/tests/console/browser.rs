@@ -11,19 +11,28 @@ use crate::webdriver::{Browser, missing};
 
 pub(crate) const WIDTH: u32 = 1500;
 
-/// Boards that must be there, with the file name of their picture.
-const BOARDS: [(&str, &str); 3] = [
-    ("sightline-overview", "overview"),
-    ("sightline-queue", "queue"),
-    ("sightline-kv-pools", "kv_pools"),
-];
-
-/// Panels that may say "No data" with the tiny fixture, by board, panel title and reason.
-const EMPTY_WHEN_TINY: &[(&str, &str, &str)] = &[(
+/// Panels that may say "No data" over the tiny fixture or in a topology, by board, panel title and
+/// reason.
+const EMPTY: &[(&str, &str, &str)] = &[(
     "sightline-queue",
     "Queue drain",
     "the capacity is trusted from 5 % of busy time on, which two layers never reach",
 )];
+
+/// Where pictures go.
+pub(crate) fn screens() -> Result<PathBuf> {
+    let screens = root().join("target/screens");
+    std::fs::create_dir_all(&screens)?;
+    Ok(screens)
+}
+
+/// The uids of all boards that the console lists.
+pub(crate) fn uids(up: &Up) -> Result<Vec<String>> {
+    let listed = http::get(&up.console, "/console/api/boards")?.json()?;
+    let listed = listed.as_array().context("a list of boards")?;
+    let uid = |board: &Value| Some(board["uid"].as_str()?.to_owned());
+    listed.iter().map(|board| uid(board).context("a uid")).collect()
+}
 
 /// The demo model where there is one, else the tiny fixture.
 fn model() -> (PathBuf, bool) {
@@ -48,12 +57,14 @@ fn the_boards_show_a_living_server() -> Result<()> {
     let up = Up::start(&model, &["--demo-load"])?;
     ask(&up, real)?;
     let browser = Browser::start(WIDTH, 1000)?;
-    let screens = root().join("target/screens");
-    std::fs::create_dir_all(&screens)?;
+    let screens = screens()?;
     home(&browser, &up, &screens)?;
-    for (uid, name) in BOARDS {
-        board(&browser, &up, uid, real).with_context(|| format!("board {uid}"))?;
-        browser.screenshot(&screens.join(format!("{name}.png")))?;
+    let uids = uids(&up)?;
+    ensure!(uids.len() >= 6, "only {uids:?} are listed");
+    for uid in &uids {
+        board(&browser, &up, uid, if real { 3 } else { 1 })
+            .with_context(|| format!("board {uid}"))?;
+        browser.screenshot(&screens.join(format!("{uid}.png")))?;
         let complaints = browser.complaints()?;
         ensure!(complaints.is_empty(), "{uid}: {complaints:?}");
     }
@@ -95,7 +106,8 @@ fn home(browser: &Browser, up: &Up, screens: &Path) -> Result<()> {
 }
 
 /// Opens a board, unfolds it, and waits until its panels hold data that moves.
-pub(crate) fn board(browser: &Browser, up: &Up, uid: &str, real: bool) -> Result<()> {
+/// Numbers of at least `moves` panels must change.
+pub(crate) fn board(browser: &Browser, up: &Up, uid: &str, moves: usize) -> Result<()> {
     browser.resize(WIDTH, 1000)?;
     let query = "theme=dark&from=now-2m&to=now&refresh=1s";
     browser.go(&format!("{}/d/{uid}?{query}", up.console))?;
@@ -108,7 +120,7 @@ pub(crate) fn board(browser: &Browser, up: &Up, uid: &str, real: bool) -> Result
     let height = u32::try_from(height.as_u64().context("a height")?)?;
     browser.resize(WIDTH, height.clamp(1000, 9000) + 160)?;
 
-    let listed = EMPTY_WHEN_TINY.iter().filter(|(board, ..)| !real && *board == uid);
+    let listed = EMPTY.iter().filter(|(board, ..)| *board == uid);
     let allowed: Vec<&str> = listed.map(|(_, panel, _)| *panel).collect();
     let allowed = Value::from(allowed).to_string();
     let bad = format!(
@@ -122,7 +134,7 @@ pub(crate) fn board(browser: &Browser, up: &Up, uid: &str, real: bool) -> Result
         anyhow::bail!("panels without data: {}", browser.run(&script)?);
     }
     drawn(browser)?;
-    moving(browser, if real { 3 } else { 1 })
+    moving(browser, moves)
 }
 
 /// No canvas without a size, no body without content, no value that is not one.
@@ -169,7 +181,7 @@ fn panel_alone(browser: &Browser, up: &Up) -> Result<()> {
         && document.querySelector('.panel').dataset.state === 'drawn'
         && location.search.includes('viewPanel')";
     ensure!(browser.wait_until(alone)?, "the panel does not stand alone");
-    browser.run("document.querySelector('.tools .button').click()")?;
+    browser.run("document.querySelector('.tools a.button').click()")?;
     let back = "document.querySelectorAll('.panel').length > 3";
     ensure!(browser.wait_until(back)?, "the board does not come back");
     let complaints = browser.complaints()?;

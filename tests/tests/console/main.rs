@@ -3,8 +3,12 @@
 
 mod alerts;
 mod browser;
+mod incident;
 mod lifecycle;
+mod made_up;
 mod node;
+mod operate;
 mod pair;
+mod pure;
 mod up;
 mod webdriver;

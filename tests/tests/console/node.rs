@@ -11,9 +11,9 @@ use metric_catalog::def::LabelSet;
 use metric_catalog::labels::*;
 use metric_catalog::node as m;
 use metric_catalog::page::Page;
-use tests::{fixture_model, root, skip};
+use tests::{fixture_model, skip};
 
-use crate::browser::{WIDTH, board};
+use crate::browser::{WIDTH, board, screens};
 use crate::pair::until;
 use crate::up::Up;
 use crate::webdriver::{Browser, missing};
@@ -32,7 +32,7 @@ fn the_board_shows_a_host() -> Result<()> {
     let up =
         Up::start(&fixture_model("tiny-llama"), &["--no-demo-load", "--node-exporter", &exporter])?;
     let browser = Browser::start(WIDTH, 1000)?;
-    board(&browser, &up, "sightline-node", false)?;
+    board(&browser, &up, "sightline-node", 1)?;
     let says = |panel: &str, words: &str| -> Result<()> {
         let script = format!(
             "[...document.querySelectorAll('.panel')].some(p => p.querySelector('h3').textContent
@@ -48,9 +48,8 @@ fn the_board_shows_a_host() -> Result<()> {
     says("Largest ratio that fits", "3.5")?;
     says("Temperature", "°C")?;
     says("Power", "W")?;
-    let screens = root().join("target/screens");
-    std::fs::create_dir_all(&screens)?;
-    browser.screenshot(&screens.join("node.png"))?;
+    red(&browser)?;
+    browser.screenshot(&screens()?.join("node.png"))?;
     let complaints = browser.complaints()?;
     ensure!(complaints.is_empty(), "{complaints:?}");
     // What is wrong with the host is on its way to be an alert.
@@ -59,6 +58,18 @@ fn the_board_shows_a_host() -> Result<()> {
     let alert = &found[0]["metric"];
     ensure!(alert["gpu"] == "0" && alert["job"] == "sightline-node", "{found:?}");
     Ok(())
+}
+
+/// The strip and the banner tell what is wrong with the host, and what to do.
+fn red(browser: &Browser) -> Result<()> {
+    let strip = "document.querySelector('[data-status=node].bad').innerText === 'node not fit'
+        && /gpu_responding/.test(document.querySelector('[data-status=node]').title)";
+    browser.expect("the verdict in the strip", strip)?;
+    let line = "document.querySelector('.banner [data-alert=GpuMissing]')";
+    browser.expect(
+        "the card that is missing",
+        &format!("/What now\\?\\s+\\w+/.test({line}.innerText)"),
+    )
 }
 
 /// Serves the page of the host for as long as the test runs; its address.

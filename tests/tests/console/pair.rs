@@ -1,10 +1,12 @@
 //! `sightline up --topology pd`: three processes that are used like one.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::{fixture_model, http};
+use tests::{fixture_model, http, skip};
 
+use crate::browser::{WIDTH, board, screens, uids};
 use crate::up::{Up, signal};
+use crate::webdriver::{Browser, missing};
 
 const FLAGS: [&str; 3] = ["--no-demo-load", "--topology", "pd"];
 
@@ -50,6 +52,52 @@ fn a_pair_behind_a_router_answers_is_watched_and_stops() -> Result<()> {
     let (status, said) = up.wait()?;
     ensure!(status.code() == Some(0), "{status}: {said}");
     Ok(())
+}
+
+#[test]
+fn the_boards_show_a_pair_and_a_variable_filters() -> Result<()> {
+    if let Some(reason) = missing() {
+        skip(&reason);
+        return Ok(());
+    }
+    let up = Up::start(&fixture_model("tiny-llama"), &["--demo-load", "--topology", "pd"])?;
+    let browser = Browser::start(WIDTH, 1000)?;
+    for uid in uids(&up)? {
+        board(&browser, &up, &uid, 1).with_context(|| format!("board {uid}"))?;
+        browser.screenshot(&screens()?.join(format!("{uid}-pair.png")))?;
+    }
+    filters(&browser, &up)?;
+    let complaints = browser.complaints()?;
+    ensure!(complaints.is_empty(), "{complaints:?}");
+    Ok(())
+}
+
+/// Names of series in the legends of the board; those of a role go when another is chosen.
+fn filters(browser: &Browser, up: &Up) -> Result<()> {
+    browser.resize(WIDTH, 1000)?;
+    browser.go(&format!("{}/d/sightline-queue?from=now-5m&refresh=1s", up.console))?;
+    let targets = until(up, "sightline_ready", |targets| targets.len() >= 2)?;
+    let instance = |job: &str| {
+        let found = targets.iter().find(|target| target["metric"]["job"] == job);
+        found.and_then(|target| target["metric"]["instance"].as_str()).map(str::to_owned)
+    };
+    let decode = instance("sightline-decode").context("a decode worker")?;
+    let prefill = instance("sightline-prefill").context("a prefill worker")?;
+    let legends =
+        "[...document.querySelectorAll('.legend .label')].map(l => l.innerText).join(' ')";
+    let both = format!("{legends}.includes('{decode}') && {legends}.includes('{prefill}')");
+    browser.expect("both workers", &both)?;
+    browser.run("document.querySelector('[data-variable=job] summary').click(); return null")?;
+    let choice = "document.querySelector('[data-variable=job] [data-value=sightline-decode]')";
+    browser.expect("the choice", choice)?;
+    browser.run(&format!("{choice}.click(); return null"))?;
+    browser.expect("the address", "/var-job=sightline-decode/.test(location.search)")?;
+    let one = format!("{legends}.includes('{decode}') && !{legends}.includes('{prefill}')");
+    browser.expect("one worker", &one)?;
+    browser.run(
+        "document.querySelector('[data-variable=job] [data-value=\\$__all]').click(); return null",
+    )?;
+    browser.expect("both again", &both)
 }
 
 #[test]

@@ -15,6 +15,15 @@ const BROWSER: &str = "/usr/bin/chromium";
 /// Longest run of a script, in milliseconds: below the patience of the HTTP client.
 const SCRIPT_MS: u64 = 45_000;
 
+/// The Escape key.
+pub(crate) const ESCAPE: &str = "\u{e00c}";
+
+/// The key to the left.
+pub(crate) const LEFT: &str = "\u{e012}";
+
+/// The Enter key.
+pub(crate) const ENTER: &str = "\u{e007}";
+
 /// A browser with one window; closed when dropped.
 pub(crate) struct Browser {
     driver: Child,
@@ -109,6 +118,15 @@ impl Browser {
         self.post("/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
+    /// Runs the body of an asynchronous function; its `return` is the answer.
+    pub(crate) fn evaluate(&self, body: &str) -> Result<Value> {
+        let script = format!(
+            "const done = arguments[0];
+             (async () => {{ {body} }})().then(done, error => done(String(error)));"
+        );
+        self.post("/execute/async", &json!({ "script": script, "args": [] }))
+    }
+
     /// Evaluates `expression` in the page until it is true or patience ends: whether it became so.
     pub(crate) fn wait_until(&self, expression: &str) -> Result<bool> {
         let script = format!(
@@ -123,6 +141,48 @@ impl Browser {
         );
         let answer = self.post("/execute/async", &json!({ "script": script, "args": [] }))?;
         Ok(answer == Value::Bool(true))
+    }
+
+    /// Waits as [`Self::wait_until`], and says `what` with what the page shows when it does not
+    /// become so.
+    pub(crate) fn expect(&self, what: &str, expression: &str) -> Result<()> {
+        if self.wait_until(expression)? {
+            return Ok(());
+        }
+        let shown =
+            self.run("return location.href + ' ' + document.body.innerText.slice(0, 600)")?;
+        bail!("{what}: never {expression}; shown: {shown}")
+    }
+
+    /// Types keys one after another; see the WebDriver specification for those without a letter.
+    pub(crate) fn keys(&self, keys: &str) -> Result<()> {
+        let press =
+            |key: char| ["keyDown", "keyUp"].map(|kind| json!({ "type": kind, "value": key }));
+        let actions: Vec<Value> = keys.chars().flat_map(press).collect();
+        let source = json!({ "type": "key", "id": "keys", "actions": actions });
+        self.post("/actions", &json!({ "actions": [source] })).map(drop)
+    }
+
+    /// Presses the pointer at the first of some shares of the box of an element and lets it go at
+    /// the last; one share is a click.
+    pub(crate) fn drag(&self, element: &str, shares: &[(f64, f64)]) -> Result<()> {
+        let found = self.run(&format!(
+            "const node = {element}; node.scrollIntoView({{ block: 'center' }});
+             const box = node.getBoundingClientRect();
+             return [box.left, box.top, box.width, box.height]"
+        ))?;
+        let side = |at: usize| found[at].as_f64().context("a box");
+        let (left, top, width, height) = (side(0)?, side(1)?, side(2)?, side(3)?);
+        let to = |(x, y): &(f64, f64)| {
+            let (x, y) = ((left + width * x).round(), (top + height * y).round());
+            json!({ "type": "pointerMove", "x": x as i64, "y": y as i64, "duration": 50 })
+        };
+        let (first, rest) = shares.split_first().context("a place")?;
+        let mut actions = vec![to(first), json!({ "type": "pointerDown", "button": 0 })];
+        actions.extend(rest.iter().map(to));
+        actions.push(json!({ "type": "pointerUp", "button": 0 }));
+        let source = json!({ "type": "pointer", "id": "mouse", "actions": actions });
+        self.post("/actions", &json!({ "actions": [source] })).map(drop)
     }
 
     /// Writes a picture of the window.

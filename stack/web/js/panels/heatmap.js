@@ -20,7 +20,6 @@ export class Heatmap extends Plot {
   constructor(panel, context) {
     super(panel, context);
     this.unit = panel.options?.yAxis?.unit ?? panel.fieldConfig?.defaults?.unit;
-    this.events = [];
   }
 
   update(series, view, events) {
@@ -116,7 +115,7 @@ export class Heatmap extends Plot {
     const count = bucket.counts[index] ?? 0;
     return [
       el("div.when", {}, stamp(this.plot.data[0][index])),
-      rows([{ color: count ? this.shade(count).css : theme("grid"), name: below + this.label(row), text: format(count, "reqps") }]),
+      rows([{ color: count ? this.shade(count).css : theme("grid"), name: below + this.label(row), text: format(count, this.panel.options?.cellValues?.unit ?? "short") }]),
     ];
   }
 }

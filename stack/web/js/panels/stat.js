@@ -3,6 +3,7 @@
 import { alpha, byThreshold, color, mapping, palette } from "/js/colors.js";
 import { el, svg } from "/js/dom.js";
 import { overridden, reduce } from "/js/frames.js";
+import { linksOf } from "/js/links.js";
 import { parts } from "/js/units.js";
 
 /** Colour of a value by the colour mode of its field. */
@@ -22,7 +23,7 @@ export function textOf(value, defaults, own = {}) {
   return mapped ? [mapped.text, ""] : parts(value, own.unit ?? defaults.unit, defaults.decimals);
 }
 
-export function draw(panel, series, size) {
+export function draw(panel, series, size, context) {
   const { options = {}, fieldConfig = {} } = panel;
   const defaults = fieldConfig.defaults ?? {};
   const calc = options.reduceOptions?.calcs?.[0];
@@ -34,7 +35,7 @@ export function draw(panel, series, size) {
     const own = overridden(panel, one);
     const css = colorOf(value ?? 0, index, defaults, own);
     const spark = options.graphMode === "area" && one.values;
-    return stat({ name: named ? one.name : null, text: textOf(value, defaults, own), css, spark, tile, options });
+    return stat({ name: named ? one.name : null, text: textOf(value, defaults, own), css, spark, tile, options, link: linksOf(defaults.links, one, context, value)[0] });
   });
   return el("div.stats", { style: { gridTemplateColumns: `repeat(${columns}, minmax(0, 1fr))` } }, tiles);
 }
@@ -50,7 +51,7 @@ function layout(count, { width, height }) {
   return best;
 }
 
-function stat({ name, text: [number, unit], css, spark, tile, options }) {
+function stat({ name, text: [number, unit], css, spark, tile, options, link }) {
   const filled = options.colorMode === "background";
   const wide = Boolean(name) && tile.height < 42;
   const length = number.length + unit.length * 0.55;
@@ -62,7 +63,8 @@ function stat({ name, text: [number, unit], css, spark, tile, options }) {
   const value = el("div.number", {
     style: { fontSize: `${size}px`, color: filled || plain ? "" : css },
   }, number, unit ? el("small", {}, unit.trim()) : null);
-  const node = el(`div.stat${filled ? ".filled" : ""}${wide ? ".wide" : ""}`, {
+  const node = el(`${link ? "a" : "div"}.stat${filled ? ".filled" : ""}${wide ? ".wide" : ""}`, {
+    href: link?.href, title: link?.title,
     style: filled ? { background: `linear-gradient(120deg, ${css}, ${alpha(css, 0.72)})` } : {},
   });
   if (spark && !wide) {

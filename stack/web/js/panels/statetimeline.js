@@ -3,7 +3,7 @@
 import { theme } from "/js/colors.js";
 import { el } from "/js/dom.js";
 import { timesOf } from "/js/frames.js";
-import { Plot } from "/js/panels/plot.js";
+import { Plot, drawEvents } from "/js/panels/plot.js";
 import { colorOf, textOf } from "/js/panels/stat.js";
 import { stamp } from "/js/time.js";
 import { rows } from "/js/tooltip.js";
@@ -16,7 +16,8 @@ export class StateTimeline extends Plot {
     this.node = el("div.stack", {}, this.chart, this.legend);
   }
 
-  update(series, view) {
+  update(series, view, events) {
+    this.events = events;
     this.series = series.map((one) => ({ ...one, values: one.values ?? [] }));
     this.states();
     const times = timesOf(view);
@@ -52,7 +53,7 @@ export class StateTimeline extends Plot {
         splits: () => this.series.map((_, index) => index), grid: { show: false },
       })],
       scales: { y: { range: () => [-0.5, count - 0.5] } },
-      hooks: { ...hooks, draw: [(plot) => this.bars(plot)] },
+      hooks: { ...hooks, draw: [(plot) => this.bars(plot), (plot) => drawEvents(plot, this.events)] },
     };
   }
 

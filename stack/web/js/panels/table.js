@@ -1,72 +1,79 @@
-// Table: the labels and the value of an instant query, with the "organize" transformation.
+// Table: the labels and values of instant queries, after their transformations.
 
+import { alpha, byThreshold, color, mapping } from "/js/colors.js";
 import { el } from "/js/dom.js";
-import { mapping } from "/js/colors.js";
+import { overridden } from "/js/frames.js";
+import { linksOf } from "/js/links.js";
+import { order, transformed } from "/js/transform.js";
 import { format } from "/js/units.js";
 
+/** Lines that are shown; what is left out is said. */
+const LINES = 500;
+
 export class Table {
-  constructor(panel) {
+  constructor(panel, context) {
     this.panel = panel;
-    this.node = el("div.table");
+    this.context = context;
+    this.node = el("div.table", { tabIndex: 0 });
     const by = panel.options?.sortBy?.[0];
-    this.sort = by ? { name: by.displayName, down: by.desc } : null;
+    this.sort = by ? { name: by.displayName, down: Boolean(by.desc) } : null;
   }
 
   update(series, view) {
     this.last = [series, view];
-    const columns = this.columns(series);
-    const rows = series.map((one) => this.row(one, view));
-    if (this.sort) {
-      const column = columns.find((known) => known.title === this.sort.name);
-      if (column) rows.sort((a, b) => compare(a[column.key], b[column.key]) * (this.sort.down ? -1 : 1));
-    }
+    const { fields } = transformed(this.panel, series, view);
+    const count = fields[0]?.values.length ?? 0;
+    const by = this.sort && fields.find((field) => field.name === this.sort.name);
+    const lines = by ? order(by.values, this.sort.down) : [...Array(count).keys()];
+    const dressed = fields.map((field) => this.dress(field));
     const scroll = this.node.scrollTop;
+    const rest = count - LINES;
     this.node.replaceChildren(el("table", {},
-      el("thead", {}, el("tr", {}, columns.map((column) => this.heading(column)))),
-      el("tbody", {}, rows.map((row) => el("tr", {}, columns.map((column) => this.cell(row[column.key])))))));
+      el("thead", {}, el("tr", {}, dressed.map((field) => this.heading(field)))),
+      el("tbody", {}, lines.slice(0, LINES).map((line) => el("tr", {}, dressed.map((field) => this.cell(field, line, dressed)))))),
+    rest > 0 ? el("p.lead", {}, `and ${rest} more lines`) : "");
     this.node.scrollTop = scroll;
   }
 
-  row(one, view) {
-    const value = one.values ? one.values.findLast((known) => known !== null) : one.value;
-    const { __name__: metric, ...labels } = one.labels;
-    return { Time: new Date(view.end * 1000).toLocaleTimeString(), ...labels, Value: value };
+  /** A field with its own part of the configuration. */
+  dress(field) {
+    const own = overridden(this.panel, { name: field.name, kind: field.kind });
+    return { ...field, config: { ...this.panel.fieldConfig?.defaults, ...own }, look: own["custom.cellOptions"]?.type ?? this.panel.fieldConfig?.defaults?.custom?.cellOptions?.type ?? "auto", own };
   }
 
-  columns(series) {
-    const names = new Set();
-    for (const one of series) Object.keys(one.labels).forEach((name) => names.add(name));
-    names.delete("__name__");
-    const organize = (this.panel.transformations ?? []).find((one) => one.id === "organize")?.options ?? {};
-    const { excludeByName = {}, indexByName = {}, renameByName = {} } = organize;
-    const place = (name) => indexByName[name] ?? 1000;
-    return ["Time", ...[...names].sort(), "Value"]
-      .filter((name) => !excludeByName[name])
-      .sort((a, b) => place(a) - place(b))
-      .map((name) => ({ key: name, title: renameByName[name] || name }));
-  }
-
-  heading({ title }) {
-    const active = this.sort?.name === title;
+  heading({ name, kind }) {
+    const active = this.sort?.name === name;
     const mark = active ? (this.sort.down ? " ↓" : " ↑") : "";
     const turn = () => {
-      this.sort = { name: title, down: active ? !this.sort.down : false };
+      this.sort = { name, down: active ? !this.sort.down : kind === "number" };
       this.update(...this.last);
     };
-    return el("th", { onclick: turn }, title + mark);
+    return el(kind === "number" ? "th.num" : "th", { "aria-sort": active ? (this.sort.down ? "descending" : "ascending") : null },
+      el("button", { type: "button", onclick: turn }, name + mark));
   }
 
-  cell(value) {
-    if (typeof value !== "number") return el("td", {}, value ?? "");
-    const defaults = this.panel.fieldConfig?.defaults ?? {};
-    const mapped = mapping(value, defaults);
-    return el("td.num", { style: { color: mapped?.color ?? "" } },
-      mapped?.text ?? format(value, defaults.unit, defaults.decimals));
+  cell(field, line, all) {
+    const value = field.values[line];
+    if (field.kind === "time") return el("td", {}, new Date(value * 1000).toLocaleTimeString("en-GB"));
+    if (field.kind !== "number") return el("td", {}, this.linked(String(value ?? ""), field, line, all));
+    const { config, look } = field;
+    const mapped = value === null ? undefined : mapping(value, config);
+    const shade = value === null ? "" : mapped?.color ?? byThreshold(value, config);
+    const text = value === null ? config.noValue && field.own.noValue ? config.noValue : "" : mapped?.text ?? format(value, config.unit, config.decimals);
+    const style = look === "color-text" ? { color: shade } : look === "color-background" ? { background: alpha(shade, 0.75), color: color("text") } : { color: mapped?.color ?? "" };
+    if (look === "gauge") return el("td.num", {}, this.bar(value, config, shade), text);
+    return el("td.num", { style }, this.linked(text, field, line, all));
   }
-}
 
-function compare(a, b) {
-  const [x, y] = [Number(a), Number(b)];
-  if (!Number.isNaN(x) && !Number.isNaN(y)) return x - y;
-  return String(a ?? "").localeCompare(String(b ?? ""), undefined, { numeric: true });
+  bar(value, { min = 0, max = 1 }, shade) {
+    const share = Math.min(1, Math.max(0, ((value ?? 0) - min) / (max - min || 1)));
+    return el("span.track", {}, el("span.fill", { style: { width: `${share * 100}%`, background: shade } }));
+  }
+
+  /** The text as a link where the field has one of its own. */
+  linked(text, field, line, all) {
+    const labels = Object.fromEntries(all.map((one) => [one.name, one.values[line]]));
+    const [link] = linksOf(field.own.links ?? (field.kind === "number" ? [] : this.panel.fieldConfig?.defaults?.links ?? []), { name: text, labels }, this.context, text);
+    return link ? el("a", { href: link.href, title: link.title }, text) : text;
+  }
 }

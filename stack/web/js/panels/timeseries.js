@@ -1,12 +1,12 @@
 // Time series: lines, areas, bars or points over time, stacked or not, with legend and thresholds.
 
 import uPlot from "/vendor/uplot/uPlot.js";
-import { alpha, color, palette, steps, theme } from "/js/colors.js";
+import { alpha, byThreshold, color, palette, steps, theme } from "/js/colors.js";
 import { el } from "/js/dom.js";
-import { overridden } from "/js/frames.js";
+import { overridden, reduce, timesOf } from "/js/frames.js";
 import { Legend } from "/js/legend.js";
+import { linksOf } from "/js/links.js";
 import { Plot, drawEvents } from "/js/panels/plot.js";
-import { timesOf } from "/js/frames.js";
 import { stamp } from "/js/time.js";
 import { rows } from "/js/tooltip.js";
 import { axisLabels, format, increments } from "/js/units.js";
@@ -17,7 +17,6 @@ export class TimeSeries extends Plot {
     this.defaults = panel.fieldConfig?.defaults ?? {};
     this.custom = this.defaults.custom ?? {};
     this.hidden = new Set();
-    this.events = [];
     this.legend = new Legend(panel, (name, alone) => this.toggle(name, alone));
     const right = panel.options?.legend?.placement === "right";
     this.node = el(right ? "div.beside" : "div.stack", {}, this.chart, this.legend.node);
@@ -27,26 +26,36 @@ export class TimeSeries extends Plot {
     this.events = events;
     this.last = [series, view, events];
     this.series = series.map((one, index) => this.dress(one, index));
-    this.legend.update(this.series, this.hidden);
-    const shown = this.series.filter((one) => !this.hidden.has(one.name));
+    this.legend.update(this.series.filter((one) => !one.hide.legend), this.hidden);
+    const shown = this.series.filter((one) => !this.hidden.has(one.name) && !one.hide.viz);
     this.shown = shown;
     const data = [timesOf(view), ...this.stack(shown)];
-    const shape = JSON.stringify([shown.map((one) => [one.name, one.css, one.axis]), document.documentElement.dataset.theme]);
+    const shape = JSON.stringify([shown.map((one) => [one.name, one.css, one.axis, one.style]), document.documentElement.dataset.theme]);
     this.show(shape, data, view);
   }
 
   dress(one, index) {
     const own = overridden(this.panel, one);
     const fixed = own.color ?? (this.defaults.color?.mode === "fixed" ? this.defaults.color : null);
+    const values = one.values ?? [];
+    const hide = own["custom.hideFrom"] ?? this.custom.hideFrom ?? {};
+    const turned = (own["custom.transform"] ?? this.custom.transform) === "negative-Y";
     return {
       ...one,
-      values: one.values ?? [],
-      css: fixed?.fixedColor ? color(fixed.fixedColor) : palette(index),
+      values: turned ? values.map((value) => (value === null ? null : -value)) : values,
+      hide, decimals: own.decimals ?? this.defaults.decimals,
+      style: own["custom.drawStyle"] ?? this.custom.drawStyle, width: own["custom.lineWidth"] ?? this.custom.lineWidth ?? 1,
+      css: fixed?.fixedColor ? color(fixed.fixedColor) : this.ownColor(one, index),
       unit: own.unit ?? this.defaults.unit,
       axis: own["custom.axisPlacement"] === "right" ? "right" : "y",
       dash: own["custom.lineStyle"]?.fill === "dash" ? own["custom.lineStyle"].dash ?? [8, 6] : null,
       fill: own["custom.fillOpacity"] ?? this.custom.fillOpacity ?? 0,
     };
+  }
+
+  /** By the order of the series, or by thresholds where the panel says so. */
+  ownColor(one, index) {
+    return this.defaults.color?.mode === "thresholds" ? byThreshold(reduce(one) ?? 0, this.defaults) : palette(index);
   }
 
   stacking() {
@@ -102,14 +111,15 @@ export class TimeSeries extends Plot {
   }
 
   line(one, stacked) {
-    const { drawStyle, lineInterpolation, lineWidth = 1, showPoints, spanNulls } = this.custom;
+    const { lineInterpolation, showPoints, spanNulls } = this.custom;
+    const drawStyle = one.style;
     const paths = drawStyle === "bars" ? uPlot.paths.bars({ size: [0.8, 40] })
       : drawStyle === "points" ? uPlot.paths.points()
         : lineInterpolation === "stepAfter" ? uPlot.paths.stepped({ align: 1 })
           : lineInterpolation === "smooth" ? uPlot.paths.spline() : uPlot.paths.linear();
     const first = !stacked || one === this.shown[0];
     return {
-      label: one.name, scale: one.axis, stroke: one.css, width: lineWidth, paths, spanGaps: Boolean(spanNulls),
+      label: one.name, scale: one.axis, stroke: one.css, width: one.width, paths, spanGaps: Boolean(spanNulls),
       dash: one.dash ?? undefined,
       fill: one.fill > 0 && first ? alpha(one.css, one.fill / 100) : undefined,
       points: { show: showPoints === "always" ? true : (_, index, from, to) => lonely(one.values, from, to), size: 4, fill: one.css },
@@ -117,7 +127,8 @@ export class TimeSeries extends Plot {
   }
 
   scale(name) {
-    const { min, max } = this.defaults;
+    const { min = this.custom.axisSoftMin, max } = this.defaults;
+    const soft = this.custom.axisSoftMax ?? -Infinity;
     const distribution = this.custom.scaleDistribution ?? {};
     const log = distribution.type === "log";
     return {
@@ -127,7 +138,7 @@ export class TimeSeries extends Plot {
         if (low === null || low === undefined) return log ? [1, 10] : [0, 1];
         if (log) return uPlot.rangeLog(low, high, distribution.log ?? 10, true);
         const floor = name === "y" && min !== undefined ? Math.min(min, low) : Math.min(low, low >= 0 ? 0 : low);
-        const [a, b] = uPlot.rangeNum(floor, Math.max(high, floor + 1e-9), 0.08, true);
+        const [a, b] = uPlot.rangeNum(floor, Math.max(high, soft, floor + 1e-9), 0.08, true);
         const top = name === "y" && max !== undefined ? Math.max(max, high) : high === floor ? floor + 1 : b;
         return [min !== undefined || floor === 0 ? floor : a, top];
       },
@@ -165,20 +176,29 @@ export class TimeSeries extends Plot {
     if (this.panel.options?.tooltip?.mode === "none") return null;
     const time = this.plot.data[0][index];
     let list = this.shown.map((one, place) => ({
-      color: one.css, name: one.name, value: one.values[index],
+      color: one.css, name: one.name, value: one.values[index], labels: one.labels, decimals: one.decimals,
       far: Math.abs((this.plot.valToPos(this.plot.data[place + 1][index] ?? NaN, one.axis) ?? NaN) - top),
       unit: one.unit,
     })).filter((one) => one.value !== null && one.value !== undefined);
-    if (list.length === 0) return null;
+    if (list.length === 0) return [el("div.when", {}, stamp(time))];
     const nearest = list.reduce((best, one) => (one.far < best.far ? one : best));
+    this.nearest = nearest;
     if (this.panel.options?.tooltip?.mode === "single") list = [nearest];
-    if (this.panel.options?.tooltip?.sort === "desc") list.sort((a, b) => b.value - a.value);
-    const notes = this.events.filter((event) => Math.abs(event.time - time) < this.window.step * 3);
+    const { sort } = this.panel.options?.tooltip ?? {};
+    if (sort === "desc" || sort === "asc") list.sort((a, b) => (sort === "desc" ? b.value - a.value : a.value - b.value));
+    const rest = list.length - 24;
     return [
       el("div.when", {}, stamp(time)),
-      rows(list.slice(0, 24).map((one) => ({ ...one, text: format(one.value, one.unit, this.defaults.decimals), near: one === nearest }))),
-      ...notes.map((event) => el("div.note", { style: { color: event.color } }, event.text)),
+      rows(list.slice(0, 24).map((one) => ({ ...one, text: format(one.value, one.unit, one.decimals), near: one === nearest }))),
+      ...(rest > 0 ? [el("div.when", {}, `and ${rest} more`)] : []),
     ];
+  }
+
+  /** Data links of the series nearest to the pointer. */
+  links(index) {
+    const list = this.defaults.links ?? [];
+    if (list.length === 0 || !this.nearest) return [];
+    return linksOf(list, this.nearest, this.context, this.nearest.value, this.plot.data[0][index]);
   }
 
   /** A click shows a series alone, or all again; with a modifier it hides or shows just that one. */

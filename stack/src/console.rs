@@ -2,7 +2,8 @@
 //!
 //! The pages read only this server: no file comes from elsewhere, which the content policy
 //! enforces. Their data is that of the embedded store, or of a Prometheus elsewhere whose answers
-//! are passed on ([`upstream`]). The console draws; it computes nothing that the query API does not answer.
+//! are passed on ([`upstream`]). The console draws; it computes nothing that the query API does not
+//! answer.
 
 mod assets;
 mod boards;

@@ -100,7 +100,8 @@ fn ways_on(browser: &Browser) -> Result<()> {
     browser.expect("its section of the runbook, marked", section)?;
     browser.run("document.querySelector('#queue-drain .badge.bad').click(); return null")?;
     let row = format!(
-        "document.querySelector('[data-list=active] tr.marked[data-rule={NAME}][data-state=firing]')"
+        "document.querySelector(
+           '[data-list=active] tr.marked[data-rule={NAME}][data-state=firing]')"
     );
     browser.expect("the alert in the list", &row)?;
     browser.go(&browser

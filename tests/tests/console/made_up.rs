@@ -39,7 +39,8 @@ fn bars() -> Vec<Value> {
         "legend": { "showLegend": true, "displayMode": "list", "calcs": [] } });
     sorted["transformations"] = json!([
         convert("number"),
-        { "id": "sortBy", "options": { "fields": {}, "sort": [{ "field": "code", "desc": false }] } },
+        { "id": "sortBy", "options":
+            { "fields": {}, "sort": [{ "field": "code", "desc": false }] } },
         convert("string"),
         { "id": "organize", "options":
             { "excludeByName": { "Time": true }, "renameByName": { "Value": "answers" } } },

@@ -10,7 +10,9 @@ fn check(browser: &Browser, script: &str, names: &str, pairs: &[(&str, Value)]) 
     let each: Vec<String> = pairs.iter().map(|(text, _)| format!("() => {text}")).collect();
     let answer = browser.evaluate(&format!(
         "const {{ {names} }} = await import('/js/{script}');
-         return [{}].map(one => {{ try {{ return one(); }} catch (error) {{ return String(error); }} }});",
+         return [{}].map(one => {{
+           try {{ return one(); }} catch (error) {{ return String(error); }}
+         }});",
         each.join(",\n")
     ))?;
     for (index, (expression, value)) in pairs.iter().enumerate() {
@@ -95,7 +97,8 @@ fn times(browser: &Browser) -> Result<()> {
 fn variables(browser: &Browser) -> Result<()> {
     let made = "(chosen) => { const all = new Variables({ templating: { list: [
         { type: 'datasource', name: 'datasource' },
-        { type: 'query', name: 'job', query: 'label_values(up, job)', multi: true, includeAll: true },
+        { type: 'query', name: 'job', query: 'label_values(up, job)', multi: true,
+          includeAll: true },
         { type: 'custom', name: 'one', query: 'a,b' } ] } }, new URLSearchParams(chosen), 5);
         return all; }";
     let of = |chosen: &str, text: &str| {

@@ -81,12 +81,15 @@ export class HomePage {
       const text = answer.data?.result?.[0]?.value?.[1];
       return text === undefined || text === "NaN" ? null : Number(text);
     };
+    // A Prometheus of another engine knows none of these.
+    const known = (index) => this.store || number(answers[index]) !== null;
     const model = answers[FACTS.length].data?.result?.[0]?.metric?.model_name ?? "none yet";
     const up = targets.filter((target) => target.health === "up").length;
     this.facts.replaceChildren(
-      this.fact("Model", model),
+      ...(this.store || model !== "none yet" ? [this.fact("Model", model)] : []),
       this.fact("Processes up", `${up} of ${targets.length}`),
-      ...FACTS.map(([name, , unit], index) => this.fact(name, format(number(answers[index]), unit))));
+      ...FACTS.map(([name, , unit], index) => [index, this.fact(name, format(number(answers[index]), unit))])
+        .filter(([index]) => known(index)).map(([, fact]) => fact));
     this.list(targets);
   }
 

@@ -6,7 +6,8 @@ import * as api from "/js/api.js";
 const EVERY = 5000;
 
 const QUERIES = {
-  up: "up",
+  up: "count(up == 1)",
+  down: "up == 0",
   fit: "sightline_node_healthy",
   failing: "min by (node, check, scope) (sightline_node_health_check) == 0",
   age: "time() - max(timestamp(up))",
@@ -48,12 +49,12 @@ function byLoudness(a, b) {
 async function read() {
   const queries = Object.values(QUERIES).map((query) => ({ query }));
   const [answers, alerts] = await Promise.all([api.batch(queries), api.get("/api/v1/alerts")]);
-  const [up, fit, failing, age] = answers.map(rows);
+  const [up, down, fit, failing, age] = answers.map(rows);
   const all = alerts.alerts ?? [];
   return {
     error: null,
-    up: up.filter((one) => valueOf(one) === 1).map((one) => one.metric),
-    down: up.filter((one) => valueOf(one) !== 1).map((one) => one.metric),
+    up: up.length ? valueOf(up[0]) : 0,
+    down: down.map((one) => one.metric),
     nodes: fit.map((one) => ({ node: one.metric.node ?? one.metric.instance, fit: valueOf(one) === 1 })),
     failing: failing.map((one) => one.metric),
     age: age.length ? valueOf(age[0]) : null,
@@ -68,7 +69,7 @@ async function poll() {
     try {
       last = await read();
     } catch (error) {
-      last = { ...(last ?? { up: [], down: [], nodes: [], failing: [], age: null, alerts: [], active: [] }), error: error.message };
+      last = { ...(last ?? { up: 0, down: [], nodes: [], failing: [], age: null, alerts: [], active: [] }), error: error.message };
     }
     watchers.forEach((watch) => watch(last));
   }

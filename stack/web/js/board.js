@@ -152,11 +152,14 @@ export class BoardView {
       return el("a", { href, title: one.tooltip || null, target: one.targetBlank ? "_blank" : null, rel: "noreferrer" }, text);
     });
     const problems = [this.problem, this.sourceProblem, ...this.variables.unknown].filter(Boolean);
+    const focused = document.activeElement;
     this.tools.replaceChildren(
       ...(this.alone() ? [el("a.button", { href: this.panelHref(null) }, icon("back"), "Board")] : []),
       ...this.pickers.map((picker) => picker.node), ...[this.marks.menu()].filter(Boolean),
       ...problems.map((text) => el("span.badge.bad", {}, text)),
       el("span.spring"), this.time.node);
+    // What is put in its place again has lost the focus.
+    if (this.tools.contains(focused)) focused.focus();
     this.links.replaceChildren(...links);
     this.links.hidden = links.length === 0;
   }

@@ -13,11 +13,15 @@ pub(crate) const WIDTH: u32 = 1500;
 
 /// Panels that may say "No data" over the tiny fixture or in a topology, by board, panel title and
 /// reason.
-const EMPTY: &[(&str, &str, &str)] = &[(
-    "sightline-queue",
-    "Queue drain",
-    "the capacity is trusted from 5 % of busy time on, which two layers never reach",
-)];
+const EMPTY: &[(&str, &str, &str)] = &[
+    (
+        "sightline-queue",
+        "Queue drain",
+        "the capacity is trusted from 5 % of busy time on, which two layers never reach",
+    ),
+    ("sightline-hicache", "Time of one copy", "without a host tier nothing is copied"),
+    ("sightline-hicache", "Age of pages: device", "no page was used again or given up so far"),
+];
 
 /// Where pictures go.
 pub(crate) fn screens() -> Result<PathBuf> {

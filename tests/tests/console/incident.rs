@@ -42,7 +42,7 @@ fn an_overload_turns_red_and_says_what_to_do() -> Result<()> {
     }
     burst(&browser)?;
     red(&browser)?;
-    ways_on(&browser)
+    ways_on(&browser, &up)
 }
 
 /// The panels of the queue show it.
@@ -82,7 +82,7 @@ fn red(browser: &Browser) -> Result<()> {
 }
 
 /// From the alert to its panel, its section of the runbook, and its rule.
-fn ways_on(browser: &Browser) -> Result<()> {
+fn ways_on(browser: &Browser, up: &Up) -> Result<()> {
     let link = |name: &str| {
         format!(
             "[...document.querySelectorAll('.banner [data-alert={NAME}] .links a')].find(
@@ -104,11 +104,7 @@ fn ways_on(browser: &Browser) -> Result<()> {
            '[data-list=active] tr.marked[data-rule={NAME}][data-state=firing]')"
     );
     browser.expect("the alert in the list", &row)?;
-    browser.go(&browser
-        .run("return location.origin + '/?theme=dark'")?
-        .as_str()
-        .unwrap_or("")
-        .to_owned())?;
+    browser.go(&format!("{}/?theme=dark", up.console))?;
     let card = "document.querySelector('.card.firing[href=\"/d/sightline-queue\"]')
         && document.querySelector('.page .banner li')";
     browser.expect("the home page", card)

@@ -65,9 +65,9 @@ fn red(browser: &Browser) -> Result<()> {
     let strip = "document.querySelector('[data-status=node].bad').innerText === 'node not fit'
         && /gpu_responding/.test(document.querySelector('[data-status=node]').title)";
     browser.expect("the verdict in the strip", strip)?;
-    let line = "document.querySelector('.banner [data-alert=GpuMissing]')";
+    let line = "document.querySelector('.banner [data-alert^=Gpu]')";
     browser.expect(
-        "the card that is missing",
+        "what is wrong with a card",
         &format!("/What now\\?\\s+\\w+/.test({line}.innerText)"),
     )
 }

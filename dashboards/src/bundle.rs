@@ -1,10 +1,11 @@
 //! The files for somewhere else than a checkout: what one gives to a Grafana and a Prometheus.
 //!
-//! `<flavor>/<target>/<uid>.json`, `rules/`, `provisioning/` and `manifest.json`, below a folder
-//! that the caller chooses. Nothing is removed there.
+//! `<flavor>/<target>/<uid>.json`, `rules/`, `scrape/`, `provisioning/` and `manifest.json`, below a
+//! folder that the caller chooses. Nothing is removed there.
 
 use crate::backend::Flavor;
 use crate::output::{Artifact, Output};
+use crate::targets::SCRAPE_FOLDER;
 use crate::{manifest, provision, rules};
 use metric_catalog::target::Target;
 
@@ -26,6 +27,8 @@ pub fn artifacts(
     }
     files.extend(rules(output, targets, "rules"));
     files.extend(provisioning(output, "provisioning"));
+    let of_targets = output.artifacts.iter().filter(|artifact| artifact.is_of(targets));
+    files.extend(moved(of_targets, SCRAPE_FOLDER, "scrape"));
     let manifest = output.artifacts.iter().find(|artifact| artifact.path == manifest::PATH);
     files.extend(manifest.map(|file| Artifact::common("manifest.json", &*file.text)));
     files.sort_by(|a, b| a.path.cmp(&b.path));

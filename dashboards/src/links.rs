@@ -2,7 +2,8 @@
 //!
 //! Addresses are relative, so that they hold behind any host name.
 
-use metric_catalog::alerts::{Alert, alerts};
+use metric_catalog::alerts::{Alert, alerts_of as alerts_of_target};
+use metric_catalog::target::Target;
 use std::sync::LazyLock;
 
 /// The tag that all our boards carry.
@@ -14,8 +15,9 @@ pub const RUNBOOK: &str = "/public/sightline/runbook.md";
 /// Grafana's list of alert rules, those of Prometheus among them.
 pub const ALERT_LIST: &str = "/alerting/list";
 
-/// The alerts of the catalog, made once.
-static ALERTS: LazyLock<Vec<Alert>> = LazyLock::new(alerts);
+/// The alerts of all targets, ours first, made once.
+static ALERTS: LazyLock<Vec<Alert>> =
+    LazyLock::new(|| Target::ALL.iter().flat_map(|target| alerts_of_target(*target)).collect());
 
 /// A dashboard.
 #[must_use]
@@ -47,13 +49,13 @@ pub fn runbook(anchor: &str) -> String {
     format!("{RUNBOOK}#{anchor}")
 }
 
-/// Every alert.
+/// Every alert of every target; one that several targets have is there as often.
 #[must_use]
 pub fn all_alerts() -> &'static [Alert] {
     &ALERTS
 }
 
-/// The alert of that name.
+/// The alert of that name; ours, where other targets have one of the name.
 #[must_use]
 pub fn alert(name: &str) -> Option<&'static Alert> {
     ALERTS.iter().find(|alert| alert.name == name)

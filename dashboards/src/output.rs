@@ -166,6 +166,7 @@ pub fn all(lock: &PanelsLock) -> Result<Output, PlacementError> {
     artifacts.push(Artifact::common(LOCK, lock.to_toml()));
     artifacts.extend(provision::artifacts());
     artifacts.extend(rules::artifacts());
+    artifacts.extend(targets::artifacts());
     artifacts.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(Output { boards, artifacts, lock })
 }

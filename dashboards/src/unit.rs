@@ -25,6 +25,7 @@ pub const fn grafana_id(unit: Unit) -> &'static str {
         Unit::Microseconds => "µs",
         Unit::Mebibytes => "mbytes",
         Unit::Gibibytes => "gbytes",
+        Unit::MebibytesPerSecond => "MiBs",
         Unit::GibibytesPerSecond => "GiBs",
     }
 }
@@ -55,6 +56,7 @@ pub const fn axis_min(unit: Unit) -> Option<f64> {
         | Unit::Microseconds
         | Unit::Mebibytes
         | Unit::Gibibytes
+        | Unit::MebibytesPerSecond
         | Unit::GibibytesPerSecond => Some(0.0),
     }
 }

@@ -6,6 +6,7 @@
 //! which of the families which version exposes; tests hold the two together.
 
 pub mod labels;
+pub mod scrape;
 pub mod sglang;
 pub mod signal;
 #[cfg(any(test, feature = "signals"))]

@@ -13,9 +13,9 @@ pub mod recorded;
 mod select;
 
 pub use aggregate::{
-    Buckets, Grouping, INSTANCE, Keys, MODEL, avg, bucket_rate, buckets, changes, count, group,
-    increase, last_over_time, max, max_over_time, mean, min, observations, observations_within,
-    quantile, quantile_of, rate, sum,
+    Buckets, Grouping, INSTANCE, Keys, MODEL, amount, avg, bucket_rate, buckets, changes, count,
+    group, increase, last_over_time, max, max_over_time, mean, min, observations,
+    observations_within, quantile, quantile_of, rate, sum,
 };
 pub use expr::{
     AtRunTime, Expr, Known, Vector, clamp_min, quotient_of, ratio, raw, time, topk, up, vector,

@@ -325,6 +325,10 @@ fn alerts(boards: &[Board], sink: &mut Sink) {
             }
             continue;
         };
+        let target = Target::of_uid(place.board);
+        if !boards.iter().any(|board| Some(board.target) == target) {
+            continue;
+        }
         let board = boards.iter().find(|board| board.ir.uid == place.board);
         let panel = board
             .and_then(|board| board.ir.panels().map(|(_, p)| p).find(|p| p.slug == place.panel));

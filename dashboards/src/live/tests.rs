@@ -30,5 +30,6 @@ fn values_are_taken_literally_in_regular_expressions() {
 fn only_known_absences_are_waived_and_each_says_why() {
     assert!(waivers::reason("ALERTS").is_some_and(|reason| reason.contains("alert")));
     assert_eq!(waivers::reason("up"), None);
+    assert!(waivers::reason("vllm:time_per_output_token_seconds_bucket").is_some());
     assert_eq!(waivers::reason(metric_catalog::server::SERVED_MODEL_INFO.name()), None);
 }

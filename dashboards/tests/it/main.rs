@@ -5,6 +5,8 @@ mod compose;
 mod live;
 mod program;
 mod promtool;
+#[cfg(feature = "live")]
+mod targets;
 
 use std::path::{Path, PathBuf};
 

@@ -2,6 +2,7 @@
 
 use crate::{Scratch, root, tools_are_mandatory};
 use dashboards::variables::fill_in;
+use metric_catalog::engines::Engine;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
@@ -10,8 +11,12 @@ use std::process::Command;
 /// Every query of panels and annotations in the committed dashboards, with its place.
 fn expressions() -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(root().join("dashboards/generated")).expect("generated") {
-        let path = entry.expect("an entry").path();
+    let folder = root().join("dashboards/generated");
+    let engines = Engine::ALL.iter().map(|engine| folder.join(engine.as_str()));
+    let entries = std::iter::once(folder.clone()).chain(engines).flat_map(|folder| {
+        fs::read_dir(folder).expect("generated").map(|entry| entry.expect("an entry").path())
+    });
+    for path in entries.filter(|path| path.is_file()) {
         let text = fs::read_to_string(&path).expect("a dashboard");
         let json: Value = serde_json::from_str(&text).expect("JSON");
         collect(&json, json["uid"].as_str().expect("a uid"), &mut found);

@@ -69,7 +69,9 @@ pub enum Unit {
     Mebibytes,
     /// 1024 times as many bytes; other engines only.
     Gibibytes,
-    /// The same by the second; other engines only.
+    /// 1024 times 1024 bytes by the second; other engines only.
+    MebibytesPerSecond,
+    /// 1024 times as many bytes by the second; other engines only.
     GibibytesPerSecond,
 }
 
@@ -86,9 +88,10 @@ impl Unit {
             // Of a thing that is not in base units nothing is said: it is converted first.
             Self::Milliseconds
             | Self::Microseconds
-            | Self::Mebibytes
-            | Self::Gibibytes
+            | Self::MebibytesPerSecond
             | Self::GibibytesPerSecond => Self::CountPerSecond,
+            Self::Mebibytes => Self::MebibytesPerSecond,
+            Self::Gibibytes => Self::GibibytesPerSecond,
             Self::Count
             | Self::Timestamp
             | Self::Celsius
@@ -112,6 +115,7 @@ impl Unit {
             Self::Microseconds => (Self::Seconds, 0.000_001),
             Self::Mebibytes => (Self::Bytes, MEBI),
             Self::Gibibytes => (Self::Bytes, MEBI * 1024.0),
+            Self::MebibytesPerSecond => (Self::BytesPerSecond, MEBI),
             Self::GibibytesPerSecond => (Self::BytesPerSecond, MEBI * 1024.0),
             Self::Count
             | Self::Requests

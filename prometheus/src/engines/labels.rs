@@ -121,6 +121,8 @@ open! {
     Stage: "stage", 32, "stages of a request";
     /// What time of SGLang's scheduler or device is spent on.
     Category: "category", 16, "stages of the scheduler, or modes of a pass";
+    /// Part of the start of SGLang.
+    Phase: "phase", 16, "parts of a start";
     /// Whether the device computed meanwhile.
     ForwardOverlap: "forward_overlap", 2, "yes and no";
     /// Why cached tokens were dropped.

@@ -235,6 +235,8 @@ families! {
     /// Prompt tokens whose KV was there, by tier. A decode process counts those of its prefill
     /// process again.
     CACHED_TOKENS: Counter<CacheSource> = "sglang:cached_tokens_total", Tokens;
+    /// Duration of the parts of the start.
+    STARTUP_TIME: Gauge<Phase> = "sglang:startup_time_seconds", Seconds;
     /// Requests that ended.
     NUM_REQUESTS: Counter = "sglang:num_requests_total", Requests;
     /// Requests that the front process gave up.

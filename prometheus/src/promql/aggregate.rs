@@ -345,3 +345,13 @@ where
     let rate: Expr = over("rate", histogram, "_count", window).into();
     Vector::new(rate.in_unit(Unit::CountPerSecond))
 }
+
+/// What a histogram saw, added up, by the second: bytes moved, seconds spent.
+pub fn amount<S: Selection>(histogram: S, window: Window) -> Vector<<S::Metric as Metric>::Labels>
+where
+    S::Metric: Buckets,
+{
+    let rate: Expr = over("rate", histogram, "_sum", window).into();
+    let unit = rate.unit().rate();
+    Vector::new(rate.in_unit(unit))
+}

@@ -8,7 +8,7 @@ mod ad_hoc;
 use crate::output::Board;
 use crate::usage::{Series, series_in};
 use crate::write::canonical_json;
-use metric_catalog::alerts::groups;
+use metric_catalog::alerts::groups_of;
 use metric_catalog::def::Info;
 use metric_catalog::target::Target;
 use serde::Serialize;
@@ -161,13 +161,11 @@ fn expressions(boards: &[Board], targets: &[Target]) -> Vec<(String, String)> {
             found.push((format!("annotation {uid}/{}", annotation.name), annotation.expr.clone()));
         }
     }
-    if targets.contains(&Target::Sightline) {
-        for group in groups() {
-            let records = group.recordings.iter();
-            found.extend(records.map(|r| (format!("rule {}", r.series.name), r.expr.to_string())));
-            let alerts = group.alerts.iter();
-            found.extend(alerts.map(|a| (format!("alert {}", a.name), a.expr.to_string())));
-        }
+    for group in targets.iter().flat_map(|&target| groups_of(target)) {
+        let records = group.recordings.iter();
+        found.extend(records.map(|r| (format!("rule {}", r.series.name), r.expr.to_string())));
+        let alerts = group.alerts.iter();
+        found.extend(alerts.map(|a| (format!("alert {}", a.name), a.expr.to_string())));
     }
     found
 }

@@ -9,6 +9,10 @@ use std::collections::BTreeMap;
 /// Longest value that is shown whole.
 const SHOWN: usize = 120;
 
+/// Objects whose names say nothing to a reader: those of Classic, and the frame of the resource.
+const HIDDEN: &[&str] =
+    &["fieldConfig", "defaults", "options", "custom", "spec", "vizConfig", "data", "query"];
+
 /// Every difference as one line, as `sightline-queue: panel queue-depth: unit "s" -> "ms"`.
 ///
 /// `slug_of` names panels by id.
@@ -109,7 +113,18 @@ impl Walk<'_> {
         }
         match (old, new) {
             (Some(Value::Object(old)), Some(Value::Object(new))) => {
-                let hidden = matches!(key, "fieldConfig" | "defaults" | "options" | "custom");
+                if key == "elements" {
+                    // The resource has panels by name, not by id.
+                    let named = |panels: &Map<String, Value>| -> Map<String, Value> {
+                        let panels = panels.iter();
+                        panels
+                            .map(|(slug, panel)| (format!("panel {slug}"), panel.clone()))
+                            .collect()
+                    };
+                    self.objects(place, &named(old), &named(new));
+                    return;
+                }
+                let hidden = HIDDEN.contains(&key);
                 if !hidden {
                     place.push(key.to_owned());
                 }

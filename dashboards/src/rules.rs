@@ -15,8 +15,9 @@ pub fn artifacts() -> Vec<Artifact> {
     metric_catalog::alerts::rule_files().into_iter().map(file).collect()
 }
 
-/// An engine's rules lie in the file of its name; all others are of our own server.
+/// The target whose rules lie in a file.
 fn target_of(name: &str) -> Target {
-    let stem = name.strip_suffix(".yml").unwrap_or(name);
-    stem.parse().unwrap_or(Target::Sightline)
+    let mut targets = Target::ALL.iter().copied();
+    let found = targets.find(|&target| metric_catalog::alerts::file_name(target) == name);
+    found.expect("every rule file is of a target")
 }

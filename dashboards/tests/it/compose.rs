@@ -2,6 +2,7 @@
 
 use crate::root;
 use dashboards::provision::{DATASOURCE_UID, SCRAPE_INTERVAL_SECONDS};
+use metric_catalog::engines::Engine;
 use std::fs;
 use std::process::Command;
 
@@ -76,6 +77,18 @@ fn provisioning_and_compose_agree() {
     assert_eq!(values(&datasource, "timeInterval"), [interval.as_str()]);
     assert_eq!(values(&read("prometheus/prometheus.yml"), "scrape_interval"), [interval]);
     assert!(compose.contains("/usr/share/grafana/public/sightline/runbook.md:ro"));
+}
+
+/// Grafana looks into folders of folders, and this stack runs no other engine.
+#[test]
+fn dashboards_over_other_engines_are_covered() {
+    let compose = read("docker-compose.yml");
+    let folder = values(&read("dashboards/provisioning/dashboards/sightline.yml"), "path").join("");
+    let empty = values(&compose, "tmpfs");
+    for engine in Engine::ALL {
+        let covered = format!("{folder}/{engine}");
+        assert!(empty.contains(&covered.as_str()), "{covered} is shown: {empty:?}");
+    }
 }
 
 #[test]

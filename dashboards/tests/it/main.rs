@@ -1,6 +1,7 @@
 //! The generator as a program: the committed files, its exit codes, and other tools' opinions.
 
 mod compose;
+mod formats;
 #[cfg(feature = "live")]
 mod live;
 mod program;

@@ -15,7 +15,7 @@ fn run(root: &Path, args: &[&str]) -> Output {
         .expect("the binary of this package")
 }
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -29,7 +29,7 @@ fn empty_root(name: &str) -> Scratch {
 }
 
 /// Every file below a folder, by path.
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut open = vec![folder.to_path_buf()];
     while let Some(next) = open.pop() {

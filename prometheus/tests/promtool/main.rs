@@ -7,6 +7,10 @@
 #![expect(clippy::print_stdout, reason = "says what was skipped and how much was tested")]
 
 mod alertmanager;
+#[cfg(feature = "lint")]
+mod change;
+#[cfg(feature = "lint")]
+mod mutants;
 mod scenarios;
 mod stories;
 

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Alertmanager {
     child: Child,
     address: String,
+    /// Reads its log until it ends.
+    rest: Option<std::thread::JoinHandle<std::io::Result<u64>>>,
 }
 
 impl Drop for Alertmanager {
@@ -27,6 +29,7 @@ impl Drop for Alertmanager {
         // It may have ended by itself; there is nothing else to do with either error.
         drop(self.child.kill());
         drop(self.child.wait());
+        drop(self.rest.take().map(std::thread::JoinHandle::join));
     }
 }
 
@@ -42,16 +45,19 @@ impl Alertmanager {
             .stderr(Stdio::piped())
             .spawn()
             .expect("it was found");
-        let log = BufReader::new(child.stderr.take().expect("piped"));
-        let mut seen = String::new();
-        for line in log.lines().map_while(Result::ok) {
+        let mut log = BufReader::new(child.stderr.take().expect("piped"));
+        let (mut seen, mut line) = (String::new(), String::new());
+        while log.read_line(&mut line).is_ok_and(|read| read > 0) {
             if line.contains("Listening on") {
                 let (_, address) = line.split_once(" address=").expect("it says where");
                 let address = address.trim().to_owned();
-                return Some(Self { child, address });
+                // A program whose log nobody reads any more is ended by its next line.
+                let rest =
+                    std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+                return Some(Self { child, address, rest: Some(rest) });
             }
             seen.push_str(&line);
-            seen.push('\n');
+            line.clear();
         }
         panic!("Alertmanager ended:\n{seen}");
     }

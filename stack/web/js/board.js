@@ -313,7 +313,7 @@ export class BoardView {
 
   /** The theme has changed: colours of canvases are drawn in. */
   themed() {
-    this.refresh(true);
+    this.sections?.panels.forEach((panel) => panel.redraw());
   }
 
   actions() {

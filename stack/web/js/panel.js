@@ -131,7 +131,7 @@ export class Panel {
   /** Draws answers that belong to the queries of the same window. */
   update(asked, answers, view, events) {
     this.busy.hidden = true;
-    this.last = { asked, answers, view };
+    this.last = { asked, answers, view, events };
     const failed = answers.findIndex((answer) => answer.error);
     const paired = asked.map(({ target }, index) => ({ target, data: answers[index]?.data }));
     this.warning.hidden = true;
@@ -146,6 +146,11 @@ export class Panel {
     } catch (error) {
       return this.message("error", "Drawing failed", String(error?.message ?? error));
     }
+  }
+
+  /** The same answers again, in the colours of now. */
+  redraw() {
+    if (this.last) this.update(this.last.asked, this.last.answers, this.last.view, this.last.events);
   }
 
   render(series, view, events) {

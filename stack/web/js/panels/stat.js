@@ -53,7 +53,7 @@ function layout(count, { width, height }) {
 
 function stat({ name, text: [number, unit], css, spark, tile, options, link }) {
   const filled = options.colorMode === "background";
-  const wide = Boolean(name) && tile.height < 42;
+  const wide = Boolean(name) && tile.height < 60 && tile.width > 2 * tile.height;
   const length = number.length + unit.length * 0.55;
   const room = wide ? tile.width * 0.6 : tile.width * 0.92;
   const tall = wide ? tile.height * 0.7 : tile.height * (name ? 0.5 : 0.6);

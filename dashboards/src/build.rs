@@ -112,8 +112,8 @@ pub fn heatmap(slug: &str) -> Blank {
     draft(slug, Kind::Heatmap)
 }
 
-/// A bar for each value of the label `along`, at one moment. It takes one query, which is grouped by
-/// that label, and by the label of [`Draft::split_by`].
+/// A bar for each value of the label `along`, at one moment. It takes one query, which is grouped
+/// by that label, and by the label of [`Draft::split_by`].
 #[must_use]
 pub fn bar_chart(slug: &str, along: &str) -> Blank {
     let options = BarChart {
@@ -293,8 +293,8 @@ impl<T, D, U> Draft<T, D, U> {
         self
     }
 
-    /// Colours the values of a column of a table, by the legend of its query: `base` below the first
-    /// threshold; lowest first.
+    /// Colours the values of a column of a table, by the legend of its query: `base` below the
+    /// first threshold; lowest first.
     #[must_use]
     pub fn judge(mut self, column: &str, base: Color, thresholds: &[(f64, Color)]) -> Self {
         let threshold = |&(value, color): &(f64, Color)| Threshold { value, color };

@@ -161,7 +161,8 @@ impl PanelsLock {
         self.boards.get(uid)?.get(slug).copied()
     }
 
-    /// Takes over the numbers that panels had on the dashboards `from` that this one was split from.
+    /// Takes over the numbers that panels had on the dashboards `from`, which this one was split
+    /// from.
     ///
     /// Does nothing where the dashboard has numbers already. Where two panels had the same number,
     /// the first one keeps it.

@@ -129,6 +129,7 @@ fn hits() -> Section {
             .unit(Unit::TokensPerSecond)
             .query(by_source, "{{source}}")
             .stacked(Stack::Sum)
+            .detail(common::KV_POOLS)
             .into(),
         time_series("prefill-seconds-saved")
             .title("Prefill saved, less loads waited for")
@@ -190,6 +191,7 @@ fn memory() -> Section {
             .unit(Unit::Bytes)
             .query(by_node, "node {{numa_node}} local {{local}} {{instance}}")
             .stacked(Stack::Sum)
+            .detail(common::NODE)
             .into(),
         time_series("numa-off-node")
             .title("Off its node")

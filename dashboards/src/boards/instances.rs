@@ -56,6 +56,7 @@ fn differ(signals: &[Signal]) -> Section {
         .unit(Unit::Count)
         .query(number, "differ")
         .threshold(1.0, Color::Orange)
+        .detail(common::NODE)
         .span(5)
         .into();
     let table: Panel = table("outliers", &columns)
@@ -83,6 +84,7 @@ fn differ(signals: &[Signal]) -> Section {
         .threshold(1.0, Color::Orange)
         .threshold_lines()
         .no_value("no replica differed from its peers")
+        .detail(common::NODE)
         .into();
     section("differ", "Who differs", vec![line(9, vec![now, table, over_time])])
 }

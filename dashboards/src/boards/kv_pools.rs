@@ -44,6 +44,7 @@ fn now() -> Section {
                 .query(recorded::POOL_ACTIVE.get(), POOL)
                 .max(1.0)
                 .threshold(slo::POOL_ACTIVE_RATIO, Color::Orange)
+                .alert("DevicePoolExhausted")
                 .span(9)
                 .into(),
             stat("pool-capacity-now")
@@ -81,6 +82,7 @@ fn now() -> Section {
                 .query(failures, "failed")
                 .allow(Lint::L05, "the last five minutes, whatever range is shown")
                 .threshold(slo::RETRACTIONS_PER_SECOND, Color::Orange)
+                .alert("RetractionStorm")
                 .into(),
         ],
     );
@@ -189,6 +191,7 @@ fn prefix_cache() -> Section {
                 .query(recorded::PREFIX_HIT.get(), BY_INSTANCE)
                 .no_value("no traffic")
                 .max(1.0)
+                .detail(common::HICACHE)
                 .into(),
             time_series("prompt-tokens-by-source")
                 .title("Prompt tokens by source")
@@ -252,6 +255,7 @@ fn pressure() -> Section {
                 )
                 .threshold(slo::RETRACTIONS_PER_SECOND, Color::Orange)
                 .threshold_lines()
+                .alert("RetractionStorm")
                 .into(),
             time_series("preempted-tokens")
                 .title("Preempted tokens")

@@ -61,13 +61,15 @@ fn now() -> Section {
         .describe("Checks that make a host unfit. Any of them: look at *Failing checks*.")
         .unit(Unit::Count)
         .query(at_zero(of(CheckSeverity::Critical)), "failing")
-        .threshold(1.0, Color::Red);
+        .threshold(1.0, Color::Red)
+        .alert("NodeUnhealthy");
     let warning = number("warnings-now")
         .title("Failing, warning")
         .describe("Checks that fail while the host still serves: look when there is time.")
         .unit(Unit::Count)
         .query(at_zero(of(CheckSeverity::Warning)), "failing")
-        .threshold(1.0, Color::Orange);
+        .threshold(1.0, Color::Orange)
+        .detail(common::OBSERVABILITY);
     let unknown = number("unknown-now")
         .title("Unknown")
         .describe(
@@ -76,13 +78,15 @@ fn now() -> Section {
         )
         .unit(Unit::Count)
         .query(at_zero(node::HEALTH_CHECK_KNOWN), "unknown")
-        .threshold(1.0, Color::Orange);
+        .threshold(1.0, Color::Orange)
+        .detail(common::OBSERVABILITY);
     let firing = number("node-alerts-now")
         .title("Firing alerts")
         .describe("Alerts about the chosen hosts. Their annotations lead to the panel and runbook.")
         .unit(Unit::Count)
         .query(common::firing_alerts_of_hosts(), "firing")
-        .threshold(1.0, Color::Red);
+        .threshold(1.0, Color::Red)
+        .detail(common::OBSERVABILITY);
     let panels = [unfit, critical, warning, unknown, firing];
     section("now", "Now", vec![line(4, panels.map(Panel::from).to_vec())])
 }

@@ -15,7 +15,7 @@ pub(super) fn board() -> Dashboard {
     common::board_of_targets(
         common::OBSERVABILITY,
         "Observability",
-        "Can the other boards be believed, and what do they cost: scrapes, rules, the metrics pages \
+        "Can the other boards be believed, and what do they cost: scrapes, rules, metrics pages \
          and those who write them, exporters, and the processes themselves.",
         vec![now(), scrapes(), rules(), cost::pages(), cost::exporters(), cost::processes()],
     )
@@ -43,15 +43,14 @@ fn rules_age() -> Expr {
 
 /// 1 while the alert that always fires does, else 0.
 fn watchdog() -> Expr {
-    let text = r#"clamp_max(count(ALERTS{alertname="Watchdog",alertstate="firing",cluster=~"$cluster|"}), 1) or vector(0)"#;
-    raw(text, &[], Unit::Flag)
+    let firing = r#"ALERTS{alertname="Watchdog",alertstate="firing",cluster=~"$cluster|"}"#;
+    let text = format!("clamp_max(count({firing}), 1) or vector(0)");
+    raw(&text, &[], Unit::Flag)
 }
 
 fn now() -> Section {
     let up = raw(&format!("sum(up{{{OF_TARGETS}}}) or vector(0)"), &[], Unit::Count);
     let down = raw(&format!("count(up{{{OF_TARGETS}}} == 0) or vector(0)"), &[], Unit::Count);
-    let slowest = format!("max(scrape_duration_seconds{{{OF_TARGETS}}})");
-    let samples = format!("sum(scrape_samples_scraped{{{OF_TARGETS}}})");
     let panels = [
         number("down-now")
             .title("Targets down")
@@ -71,7 +70,8 @@ fn now() -> Section {
             .unit(Unit::Count)
             .query(up, "up")
             .base(Color::Red)
-            .threshold(1.0, Color::Green),
+            .threshold(1.0, Color::Green)
+            .alert("TargetDown"),
         number("sample-age-now")
             .title("Oldest newest sample")
             .describe(
@@ -80,7 +80,8 @@ fn now() -> Section {
             )
             .unit(Unit::Seconds)
             .query(raw(&format!("max({})", sample_age("instance")), &[], Unit::Seconds), "age")
-            .threshold(slo::COLLECTOR_STALE_SECONDS, Color::Red),
+            .threshold(slo::COLLECTOR_STALE_SECONDS, Color::Red)
+            .alert("TargetDown"),
         number("rules-age-now")
             .title("Age of recorded series")
             .describe(
@@ -90,7 +91,8 @@ fn now() -> Section {
             .unit(Unit::Seconds)
             .query(rules_age(), "age")
             .no_value("no rule was evaluated")
-            .threshold(slo::COLLECTOR_STALE_SECONDS, Color::Red),
+            .threshold(slo::COLLECTOR_STALE_SECONDS, Color::Red)
+            .alert("Watchdog"),
         number("watchdog-now")
             .title("Path of alerts")
             .describe(
@@ -103,6 +105,17 @@ fn now() -> Section {
             .map(1, "works", Color::Green)
             .background()
             .alert("Watchdog"),
+    ];
+    let panels = panels.into_iter().chain(cost_of_scrapes()).map(Panel::from).collect();
+    section("now", "Can it be believed", vec![line(4, panels)])
+}
+
+type Ready = crate::build::Draft<crate::build::Set, crate::build::Set, crate::build::Set>;
+
+fn cost_of_scrapes() -> [Ready; 2] {
+    let slowest = format!("max(scrape_duration_seconds{{{OF_TARGETS}}})");
+    let samples = format!("sum(scrape_samples_scraped{{{OF_TARGETS}}})");
+    [
         number("slowest-scrape-now")
             .title("Slowest scrape")
             .describe("Time of the slowest scrape. Near the scrape interval, samples are lost.")
@@ -115,8 +128,7 @@ fn now() -> Section {
             .unit(Unit::Count)
             .query(raw(&samples, &[], Unit::Count), "samples")
             .base(Color::Blue),
-    ];
-    section("now", "Can it be believed", vec![line(4, panels.map(Panel::from).to_vec())])
+    ]
 }
 
 fn scrapes() -> Section {
@@ -168,6 +180,7 @@ fn scrapes() -> Section {
             .query(age, "{{job}} {{instance}}")
             .threshold(slo::COLLECTOR_STALE_SECONDS, Color::Red)
             .threshold_lines()
+            .alert("TargetDown")
             .into(),
     ];
     section("scrapes", "Scrapes", vec![line(8, vec![targets.into()]), line(8, panels)])
@@ -178,8 +191,13 @@ fn rules() -> Section {
 }
 
 fn evaluation() -> Line {
-    let states = r#"count by (alertstate) (ALERTS{severity!="none",cluster=~"$cluster|",job=~"$job|",instance=~"$instance|"})"#;
-    let names = r#"count by (alertname) (ALERTS{alertstate="firing",severity!="none",cluster=~"$cluster|",job=~"$job|",instance=~"$instance|"})"#;
+    let count_by = |label: &'static str, more: &str| {
+        let scope = r#"cluster=~"$cluster|",job=~"$job|",instance=~"$instance|""#;
+        let text = format!(r#"count by ({label}) (ALERTS{{{more}severity!="none",{scope}}})"#);
+        raw(&text, &[label], Unit::Count)
+    };
+    let states = count_by("alertstate", "");
+    let names = count_by("alertname", r#"alertstate="firing","#);
     let recorded: Vec<String> =
         [recorded::QUEUED_REQUESTS, recorded::POOL_USED, recorded::QUEUE_DRAIN]
             .iter()
@@ -220,7 +238,7 @@ fn evaluation() -> Line {
                      a threshold near the usual.",
                 )
                 .unit(Unit::Count)
-                .query(raw(states, &["alertstate"], Unit::Count), "{{alertstate}}")
+                .query(states, "{{alertstate}}")
                 .no_value("all quiet")
                 .steps()
                 .into(),
@@ -228,7 +246,7 @@ fn evaluation() -> Line {
                 .title("Firing alerts by name")
                 .describe("How many series each alert fires for. One cause fires for many.")
                 .unit(Unit::Count)
-                .query(raw(names, &["alertname"], Unit::Count), "{{alertname}}")
+                .query(names, "{{alertname}}")
                 .no_value("all quiet")
                 .steps()
                 .into(),

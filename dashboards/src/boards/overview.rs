@@ -58,6 +58,7 @@ fn objectives() -> Section {
                 .base(Color::Red)
                 .threshold(slo::SLO_TARGET_RATIO, Color::Green)
                 .threshold_lines()
+                .alert("SloBudgetBurnFast")
                 .span(10)
                 .into(),
             time_series("slo-bad")

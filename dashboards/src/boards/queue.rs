@@ -49,6 +49,7 @@ fn now() -> Section {
                 .max(slo::DRAIN_CRITICAL_SECONDS * 2.0)
                 .threshold(slo::DRAIN_WARNING_SECONDS, Color::Orange)
                 .threshold(slo::DRAIN_CRITICAL_SECONDS, Color::Red)
+                .alert("PrefillQueueDrainCritical")
                 .into(),
             stat("waiting-now")
                 .title("Waiting requests")
@@ -71,6 +72,7 @@ fn now() -> Section {
                 .query(max(server::QUEUE_OLDEST_REQUEST_AGE).total(), "oldest")
                 .threshold(slo::DRAIN_CRITICAL_SECONDS, Color::Orange)
                 .threshold(slo::OLDEST_REQUEST_SECONDS, Color::Red)
+                .alert("OldestQueuedRequestTooOld")
                 .into(),
             stat("heartbeat-now")
                 .title("Heartbeat age")
@@ -81,6 +83,7 @@ fn now() -> Section {
                 .unit(Unit::Seconds)
                 .query(scheduler::heartbeat_age().total(), "age")
                 .threshold(slo::STALL_SECONDS, Color::Red)
+                .alert("SchedulerStalled")
                 .into(),
         ],
     );

@@ -92,7 +92,8 @@ fn now() -> Section {
             .unit(Unit::Count)
             .query(open.in_unit(Unit::Count), "open")
             .base(Color::Green)
-            .threshold(1.0, Color::Orange),
+            .threshold(1.0, Color::Orange)
+            .detail(common::INSTANCES),
         count("waiting-at-router-now")
             .title("Held")
             .describe(
@@ -102,7 +103,8 @@ fn now() -> Section {
             .unit(Unit::Requests)
             .query(sum(router::ROUTER_HELD_REQUESTS).total(), "held")
             .base(Color::Green)
-            .threshold(1.0, Color::Orange),
+            .threshold(1.0, Color::Orange)
+            .alert("RoleMissing"),
     ];
     section("now", "Now", vec![line(4, panels.map(Panel::from).to_vec())])
 }

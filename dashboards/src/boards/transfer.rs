@@ -68,7 +68,8 @@ fn now() -> Section {
         .query(sum(pair::KV_TRANSFER_HELD_BYTES).total(), "held")
         .no_value("no pair")
         .base(Color::Green)
-        .threshold(1.0, Color::Orange);
+        .threshold(1.0, Color::Orange)
+        .alert("KVTransferStuck");
     let errors = stat("transfer-errors-now")
         .title("Failing transfers")
         .describe(

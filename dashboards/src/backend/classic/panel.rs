@@ -86,6 +86,9 @@ fn panel_links(place: Place<'_>) -> Vec<Link> {
     let mut anchors: Vec<&str> = Vec::new();
     for alert in links::alerts_of(uid, &panel.slug).chain(named) {
         let url = links::alert_list(alert.name);
+        if found.iter().any(|link: &Link| link.url == url) {
+            continue;
+        }
         found.push(link(format!("Alert: {}", alert.name), url, "bell", false));
         if !anchors.contains(&alert.runbook) {
             anchors.push(alert.runbook);

@@ -1,6 +1,7 @@
 //! The hit-ratio curve: what each size of the host tier would serve, and what it would cost.
 
 use super::NOW;
+use crate::boards::common;
 use crate::build::line;
 use crate::build::pools::{bar_chart, bar_gauge, stat, table, time_series};
 use crate::ir::{Color, Line, Panel, Section};
@@ -225,6 +226,7 @@ fn trust() -> Line {
                 .threshold(-slo::CURVE_TRUST_RATIO, Color::Green)
                 .threshold(slo::CURVE_TRUST_RATIO, Color::Orange)
                 .allow(Lint::L05, BY_HOUR)
+                .detail(common::OBSERVABILITY)
                 .into(),
             stat("curve-followed")
                 .title("Pages followed")
@@ -294,6 +296,7 @@ fn quality() -> Line {
                 .threshold(slo::CURVE_TRUST_RATIO, Color::Orange)
                 .no_value("no look-ups")
                 .allow(Lint::L05, BY_HOUR)
+                .alert("HostCacheUndersized")
                 .into(),
             bar_gauge("warm-candidates")
                 .title("Warm candidates")

@@ -194,6 +194,7 @@ pub(super) fn pressure() -> Section {
                 .query(max(rate(node::PRESSURE_STALLED, NOW)).by(by), legend)
                 .threshold(slo::MEMORY_STALLED_RATIO, Color::Orange)
                 .threshold_lines()
+                .alert("NodeUnhealthy")
                 .no_value("the kernel keeps no such counts")
                 .into(),
         ],

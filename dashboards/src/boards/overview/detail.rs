@@ -54,7 +54,11 @@ pub(super) fn latency() -> Section {
                 .into(),
         ],
     );
-    let rest = line(
+    section("latency", "Latency", vec![first, further()])
+}
+
+fn further() -> Line {
+    line(
         9,
         vec![
             inter_token_latency(),
@@ -87,8 +91,7 @@ pub(super) fn latency() -> Section {
                 .log_scale()
                 .into(),
         ],
-    );
-    section("latency", "Latency", vec![first, rest])
+    )
 }
 
 /// Three quantiles of a histogram, and its objective as a dashed line where there is one.
@@ -156,6 +159,8 @@ pub(super) fn ratios() -> Line {
                 .no_value("no traffic")
                 .threshold(slo::REFUSED_RATIO, Color::Orange)
                 .threshold_lines()
+                .alert("RequestsRejected")
+                .detail(common::QUEUE)
                 .into(),
         ],
     )

@@ -68,7 +68,21 @@ fn users() -> Line {
         .threshold(slo::SLO_BAD_SLOW_RATIO, Color::Orange)
         .threshold(slo::SLO_BAD_FAST_RATIO, Color::Red)
         .alert("SloBudgetBurnFast");
-    let refused = stat("refused-now")
+    line(
+        4,
+        vec![
+            availability.into(),
+            errors.into(),
+            within_objectives(),
+            burn.into(),
+            refused(),
+            firing(),
+        ],
+    )
+}
+
+fn refused() -> Panel {
+    stat("refused-now")
         .title("Refused")
         .describe(
             "Share of the requests of the model that is refused most that find no place, over 5 \
@@ -81,8 +95,12 @@ fn users() -> Line {
         .threshold(slo::REFUSED_RATIO, Color::Orange)
         .threshold(slo::TURNED_AWAY_RATIO, Color::Red)
         .alert("MostRequestsRefused")
-        .detail(common::QUEUE);
-    let firing = stat("firing-alerts")
+        .detail(common::QUEUE)
+        .into()
+}
+
+fn firing() -> Panel {
+    stat("firing-alerts")
         .title("Firing alerts")
         .describe(
             "Warnings and pages that fire now. *Alerts* below names them; each leads to its panel \
@@ -91,18 +109,9 @@ fn users() -> Line {
         .unit(Unit::Count)
         .query(common::firing_alerts(), "firing")
         .threshold(1.0, Color::Red)
-        .background();
-    line(
-        4,
-        vec![
-            availability.into(),
-            errors.into(),
-            within_objectives(),
-            burn.into(),
-            refused.into(),
-            firing.into(),
-        ],
-    )
+        .background()
+        .detail(common::OBSERVABILITY)
+        .into()
 }
 
 fn within_objectives() -> Panel {
@@ -125,6 +134,7 @@ fn within_objectives() -> Panel {
         .decimals(1)
         .base(Color::Red)
         .threshold(slo::SLO_TARGET_RATIO, Color::Green)
+        .alert("SloBudgetBurnFast")
         .into()
 }
 

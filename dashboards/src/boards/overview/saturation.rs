@@ -16,9 +16,7 @@ pub(super) fn section() -> Section {
         max(server::RUNNING_REQUESTS).by(Instance::KEY),
         max(server::RUNNING_REQUESTS_LIMIT).by(Instance::KEY),
     );
-    let pools = max(recorded::POOL_ACTIVE.is(Tier::Device)).by(Instance::KEY);
-    let busy = sum(rate(server::FORWARD_BUSY_SECONDS, NOW)).by((Phase::KEY, Instance::KEY));
-    let panels = vec![
+    let mut panels: Vec<Panel> = vec![
         time_series("saturation-drain")
             .title("Queue drain")
             .describe(
@@ -57,6 +55,16 @@ pub(super) fn section() -> Section {
             .max(1.0)
             .detail(common::QUEUE)
             .into(),
+    ];
+    panels.extend(devices());
+    titled("saturation", "What is full", vec![line(8, panels), line(7, front_door())])
+}
+
+/// Pools and passes of the device.
+fn devices() -> [Panel; 2] {
+    let pools = max(recorded::POOL_ACTIVE.is(Tier::Device)).by(Instance::KEY);
+    let busy = sum(rate(server::FORWARD_BUSY_SECONDS, NOW)).by((Phase::KEY, Instance::KEY));
+    [
         time_series("saturation-pools")
             .title("Fullest KV pool")
             .describe(
@@ -82,8 +90,7 @@ pub(super) fn section() -> Section {
             .stacked(Stack::Sum)
             .detail(common::QUEUE)
             .into(),
-    ];
-    titled("saturation", "What is full", vec![line(8, panels), line(7, front_door())])
+    ]
 }
 
 fn front_door() -> Vec<Panel> {

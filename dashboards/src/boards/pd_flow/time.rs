@@ -14,9 +14,9 @@ use metric_catalog::{server, slo};
 const RANGE: &str = "one value for the whole range that is shown";
 
 /// Order of the phases, said on each panel.
-const PHASES: &str = "In order: tokenize, queue (the device of the prefill worker), bootstrap (room \
-     at the decode worker), prefill, kv_transfer, decode_queue (a place in the running batch), \
-     first_decode.";
+const PHASES: &str = "In order: tokenize, queue (the device of the prefill worker), bootstrap \
+     (room at the decode worker), prefill, kv_transfer, decode_queue (a place in the running \
+     batch), first_decode.";
 
 pub(super) fn section() -> Section {
     let shares = mean(server::TTFT_PHASE, Window::Range).by((ModelName::KEY, TtftPhase::KEY));
@@ -99,6 +99,7 @@ fn over_time() -> crate::ir::Line {
                 .dashed("objective")
                 .threshold(slo::TTFT_OBJECTIVE_SECONDS, Color::Red)
                 .no_value(NO_PAIR)
+                .alert("SloBudgetBurnFast")
                 .into(),
         ],
     )

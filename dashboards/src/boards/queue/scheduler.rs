@@ -1,6 +1,6 @@
 //! The lower half of the queue board: what the scheduler does with its time.
 
-use crate::boards::common::INSTANCE as BY_INSTANCE;
+use crate::boards::common::{self, INSTANCE as BY_INSTANCE};
 use crate::build::{line, section, time_series};
 use crate::ir::{Color, Section, Stack};
 use metric_catalog::def::{Label, Unit};
@@ -114,6 +114,7 @@ pub(super) fn batches() -> Section {
                 .threshold(slo::RETRACTIONS_PER_SECOND, Color::Orange)
                 .threshold_lines()
                 .alert("RetractionStorm")
+                .detail(common::KV_POOLS)
                 .into(),
             time_series("preempted-tokens-rate")
                 .title("Work thrown away")
@@ -144,16 +145,19 @@ pub(super) fn capacity() -> Section {
                 .unit(Unit::TokensPerSecond)
                 .query(recorded::PREFILL_CAPACITY.get(), "capacity {{instance}}")
                 .query(recorded::PROMPT_TOKENS_COMPUTED.get(), "computed {{instance}}")
+                .detail(common::INSTANCES)
                 .into(),
             time_series("device-busy")
                 .title("Device busy")
                 .describe(
                     "Share of time in forward passes, by phase, of the busiest rank. Near 1 the \
-                     engine is at its capacity; far below 1 with a queue, something else holds it up.",
+                     engine is at its capacity; far below 1 with a queue, something else holds it \
+                     up.",
                 )
                 .unit(Unit::Ratio)
                 .query(busy, "{{phase}} {{instance}}")
                 .stacked(Stack::Sum)
+                .detail(common::NODE)
                 .into(),
             time_series("pending-before-cache")
                 .title("Pending tokens before cache hits")

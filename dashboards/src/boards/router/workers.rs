@@ -23,10 +23,10 @@ fn every_worker() -> Panel {
     table("worker-table", &columns)
         .title("Every worker")
         .describe(
-            "A line for each worker of each router; `other` stands for those beyond 32. *Up* no: it does not answer, drains, or its \
-             circuit is open. *Faults* on one line alone: that worker. *Report* that grows: the \
-             router chooses in the dark. *Waiting* much longer on one line: choices follow its \
-             cache more than its load.",
+            "A line for each worker of each router; `other` stands for those beyond 32. *Up* no: \
+             it does not answer, drains, or its circuit is open. *Faults* on one line alone: that \
+             worker. *Report* that grows: the router chooses in the dark. *Waiting* much longer on \
+             one line: choices follow its cache more than its load.",
         )
         .unit(Unit::Count)
         .query(max(router::ROUTER_WORKER_UP.without(Worker::new("other"))).by(SEEN), "Up")

@@ -45,8 +45,8 @@ fn links() -> Ready {
     table("peer-matrix", &columns)
         .title("Links")
         .describe(
-            "A line for each worker and each of its peers, seen from that worker; `other` stands for \
-             peers that it does not know by address. Red in *Failed* \
+            "A line for each worker and each of its peers, seen from that worker; `other`: peers \
+             that it does not know by address. Red in *Failed* \
              on one line alone: that link; on all lines of a worker: that worker. *While moving* \
              is what the link gives; far below its neighbours with *Busy* near 100 %, it is slow. \
              *Held* that stays: restart the decode worker once it is drained.",

@@ -1,7 +1,7 @@
-//! Alerts over clusters of other engines: those of ours that their pages allow, under the same names,
-//! with the same limits, labels and sections of the runbook.
+//! Alerts over clusters of other engines: those of ours that their pages allow, under the same
+//! names, with the same limits, labels and sections of the runbook.
 //!
-//! What an engine does not tell is no alert that guesses: it is a gap with a reason, see `standing`.
+//! What an engine does not tell is no alert that guesses: it is a gap with a reason: `standing`.
 //! Alerts about hosts are the node exporter's and hold beside any engine: `server.yml` has them.
 
 mod sglang;

@@ -85,8 +85,8 @@ fn services() -> Vec<Alert> {
 
 fn host() -> Vec<Alert> {
     let smallest = |gauge| min(gauge).per_target_and(NumaNode::KEY);
-    // The exporter says the reserve of the nodes that are judged. One that says none at all is taken
-    // to keep the usual share of each.
+    // The exporter says the reserve of the nodes that are judged. One that says none at all is
+    // taken to keep the usual share of each.
     let reserve = || largest(m::NUMA_RESERVE, NumaNode::KEY);
     let usual = largest(m::NUMA_MEMORY_TOTAL, NumaNode::KEY).times(slo::NUMA_RESERVE_RATIO);
     let usual = usual.unless_on(TARGET, reserve());

@@ -103,8 +103,8 @@ struct Route {
 
 /// The routes, first match first; all others go to `tickets`.
 ///
-/// The watchdog has a receiver of its own, which is told every minute: it is what nobody may be told
-/// of seldom, because only its absence is news.
+/// The watchdog has a receiver of its own, which is told every minute: it is what nobody may be
+/// told of seldom, because only its absence is news.
 const ROUTES: &[Route] = &[
     Route {
         of: Is("alertname", "Watchdog"),
@@ -122,7 +122,7 @@ const RECEIVERS: &[(&str, &[&str])] = &[
         "tickets",
         &[
             "email_configs:",
-            "  - {to: team@example.com, from: alerts@example.com, smarthost: 'mail.example.com:587'}",
+            "  - {to: team@example.com, from: alerts@example.com, smarthost: 'mail.example:587'}",
         ],
     ),
     ("log", &["webhook_configs:", "  - {url: 'http://127.0.0.1:9095/log', send_resolved: true}"]),

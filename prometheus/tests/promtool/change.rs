@@ -5,7 +5,7 @@ use promql_parser::parser::{self, BinaryExpr, Expr, NumberLiteral, VectorSelecto
 
 /// All of them: what was changed, and the expression.
 ///
-/// - A number that is compared with, or a factor, is doubled and halved; a comparison with 0 is left
+/// - A number that is compared with, or a factor, is doubled and halved; one with 0 is left
 ///   out.
 /// - Of `and` and `unless` the condition is left out, of `or` each side.
 ///   Of what is divided by, the comparison stays: by 0 it is no number, and above no limit.

@@ -1,11 +1,11 @@
-//! Whether the scenarios bite: rules with one limit, guard, list of labels or wait changed must fail
-//! one of them.
+//! Whether the scenarios bite: rules with one limit, guard, list of labels or wait changed must
+//! fail one of them.
 //!
 //! A mutant is the alert under another name, with copies of the recorded series between it and what
-//! was changed. All mutants of an alert are judged by one run over the scenarios that check it, each
-//! check once for each mutant; what fails no check survives, and that fails the test.
+//! was changed. All mutants of an alert are judged by one run over the scenarios that check it,
+//! each check once for each mutant; what fails no check survives, and that fails the test.
 //!
-//! One mutant in `SHARE` of those of the alerts themselves is tried by default, which takes half a minute.
+//! One mutant in `SHARE` of those of the alerts themselves is tried by default: half a minute.
 //! With `SIGHTLINE_MUTANTS=alerts` all of those are tried, with `all` those of recorded series too;
 //! with the name of an alert all that feed it.
 
@@ -27,8 +27,8 @@ const SHARE: usize = 24;
 /// Fewer than so many in all would say little.
 const LEAST: usize = 60;
 
-/// Mutants that no scenario catches, one a line: a change that means the same, or one whose scenario
-/// is still to be written. The test says which lines can go.
+/// Mutants that no scenario catches, one a line: a change that means the same, or one whose
+/// scenario is still to be written. The test says which lines can go.
 const SURVIVORS: &str = include_str!("survivors.txt");
 
 /// A rule as text.
@@ -185,8 +185,8 @@ fn job(target: Target, rules: &[Rule], alert: usize, chosen: &[Mutant]) -> Optio
     Some(Job { target, alert: name.clone(), rules: text, scenarios: files.collect() })
 }
 
-/// The scenarios of a file that check an alert, with each of those checks once for each mutant; none
-/// where none does.
+/// The scenarios of a file that check an alert, with each of those checks once for each mutant;
+/// none where none does.
 fn for_mutants(text: &str, checks: &str, alert: &str, mutants: &[&Mutant]) -> String {
     let mut parts = text.split("\n  - interval:");
     let head = parts.next().expect("a split has a first part");

@@ -1,8 +1,8 @@
 //! Alerts over clusters of SGLang.
 //!
-//! Ranks of a process expose copies, a failed transfer is counted on both sides, the HTTP server and
-//! the prefix cache know no model, and how much waits is on `/v1/loads` only, which is a scrape job
-//! of its own: without it the drain time is absent, and so are the alerts on it.
+//! Ranks of a process expose copies, a failed transfer is counted on both sides, the HTTP server
+//! and the prefix cache know no model, and how much waits is on `/v1/loads` only, which is a scrape
+//! job of its own: without it the drain time is absent, and so are the alerts on it.
 
 use super::{Alert, Like, Recording, burns, objectives};
 use crate::def::Label;

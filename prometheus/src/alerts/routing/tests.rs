@@ -32,8 +32,8 @@ fn a_cause_mutes_what_is_about_the_same_thing_and_nothing_else() {
     assert_eq!(names(&chain), ["GpuXidCritical"]);
     assert_eq!(names(&chain[1..]), ["TargetDown"], "and the verdict about its host");
     assert_eq!(names(&chain[2..]), ["SloBudgetBurnFast", "NodeUnhealthy"]);
-    // A card that told why it went is left out of `GpuMissing`, so that another one of the same host
-    // is not hidden by it.
+    // A card that told why it went is left out of `GpuMissing`, so that another one of the same
+    // host is not hidden by it.
     let gone = alert("GpuMissing", "node", true, &here[..2]);
     assert_eq!(names(&[chain[0].clone(), gone]), ["GpuXidCritical", "GpuMissing"]);
     // Another cluster, another model, a cause without a model.

@@ -34,6 +34,8 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     #[cfg(feature = "live")]
     match args.get(1).and_then(|word| word.to_str()) {
         Some("live") => return crate::live::cli::run(args.into_iter().skip(2)),
+        Some("doctor") => return crate::doctor::cli::run(args.into_iter().skip(2)),
+        Some("push") => return crate::push::cli::run(args.into_iter().skip(2)),
         Some(_) | None => {}
     }
     let args = match Args::parse(args.into_iter().skip(1)) {

@@ -5,8 +5,9 @@
 //! form (`ir`), get places (`layout`) and lasting ids (`ids`), and are written by a back end for
 //! each format (`backend`). `lint` checks the result, `coverage` says what no board reads, `tree`
 //! compares with the files of a checkout and `bundle` puts together what goes elsewhere. With the
-//! feature `live` it talks to a Prometheus that runs (`client`). It measures nothing and serves
-//! nothing.
+//! feature `live` it talks to a Prometheus that runs (`live`,
+//! `doctor`) and to a Grafana (`push`). It measures
+//! nothing and serves nothing.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -18,6 +19,8 @@ pub mod cli;
 pub mod client;
 pub mod coverage;
 pub mod diff;
+#[cfg(feature = "live")]
+pub mod doctor;
 pub mod ids;
 pub mod ir;
 pub mod layout;
@@ -29,6 +32,8 @@ pub mod manifest;
 pub mod model;
 pub mod output;
 pub mod provision;
+#[cfg(feature = "live")]
+pub mod push;
 pub mod rules;
 pub mod selectors;
 pub mod targets;

@@ -179,7 +179,8 @@ impl Asked {
 }
 
 /// Now, in Unix seconds.
-fn now() -> f64 {
+#[must_use]
+pub fn now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0.0, |since| since.as_secs_f64())
 }

@@ -3,6 +3,8 @@
 mod compose;
 mod formats;
 #[cfg(feature = "live")]
+mod doctor;
+#[cfg(feature = "live")]
 mod live;
 mod program;
 mod promtool;

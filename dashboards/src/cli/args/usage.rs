@@ -17,6 +17,8 @@ commands:
   rules          print the Prometheus rule files
   provision      print Grafana's provisioning files
   live           ask a Prometheus every query of every panel; `live --help`
+  doctor         what of it works on a cluster that exists, and what is missing; `doctor --help`
+  push           put the dashboards into a Grafana by its API; `push --help`
 
 options:
   --root DIR     root of the repository; without it, the folder here or above that holds

@@ -38,6 +38,10 @@ pub enum Command {
     /// The node exporter (GPUs, NUMA memory, services and what host cache still fits).
     #[command(disable_help_flag = true)]
     Exporter(Passed),
+    /// What of the dashboards and alerts works on a cluster of SGLang, vLLM or Sightline that
+    /// exists, and what is missing for the rest; needs no Sightline server.
+    #[command(disable_help_flag = true)]
+    Doctor(Passed),
     /// The dashboard generator (generate, check, lint, ...).
     #[command(disable_help_flag = true)]
     Dashboards(Passed),

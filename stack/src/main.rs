@@ -31,6 +31,7 @@ fn main() -> ExitCode {
             stack::end_with_parent();
             exporter::cli::run(program("sightline exporter", None, passed.args))
         }
+        Command::Doctor(passed) => dashboards::doctor::cli::run(passed.args.into_iter()),
         Command::Dashboards(passed) => {
             dashboards::cli::run(program("sightline dashboards", None, passed.args))
         }

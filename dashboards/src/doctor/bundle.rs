@@ -152,9 +152,9 @@ fn readme(targets: &[Target], report: &Report) -> String {
              - by files: copy `classic/{target}/` to the folder of your file provisioning\n"
         );
     }
-    let _infallible = write!(
+    let _infallible = writeln!(
         text,
-        "4. See that it works: `sightline dashboards live --prometheus {} --target {}`\n",
+        "4. See that it works: `sightline dashboards live --prometheus {} --target {}`",
         report.cluster.prometheus,
         targets.first().map_or("sightline", |target| target.as_str()),
     );

@@ -18,7 +18,7 @@ use crate::client::{ClientError, Prometheus, duration};
 use crate::ir::Kind;
 use crate::live::board::{Board, Source, Target as Query};
 use crate::live::presence::{Presence, Presences};
-use crate::live::{rate_interval, waivers};
+use crate::live::rate_interval;
 use crate::output::Output;
 use crate::selectors::{Selector, selectors};
 use crate::variables;
@@ -220,7 +220,8 @@ impl Judge<'_, '_> {
 
     /// What is in the way of a selector; none where its series exist, or need not.
     async fn cause(&mut self, selector: &Selector) -> Result<Option<Cause>, ClientError> {
-        if waivers::reason(&selector.name).is_some() {
+        // Prometheus writes these itself, while there is something to write.
+        if matches!(selector.name.as_str(), "ALERTS" | "ALERTS_FOR_STATE") {
             return Ok(None);
         }
         let presence = self.presences.of(selector, self.settings.window).await?;

@@ -33,3 +33,20 @@ fn only_known_absences_are_waived_and_each_says_why() {
     assert!(waivers::reason("vllm:time_per_output_token_seconds_bucket").is_some());
     assert_eq!(waivers::reason(metric_catalog::server::SERVED_MODEL_INFO.name()), None);
 }
+
+#[test]
+fn every_waiver_names_series_that_exist() {
+    let families = [
+        metric_catalog::node::GPU_TEMPERATURE.name(),
+        metric_catalog::node::RDMA_PORT_UP.name(),
+        metric_catalog::node::HOSTCACHE_RESIDENT.name(),
+        metric_catalog::node::HICACHE_RATIO_MAX.name(),
+        metric_catalog::node::SERVICE_STATE.name(),
+        metric_catalog::promql::recorded::QUEUE_DRAIN.name,
+    ];
+    for name in families {
+        assert!(waivers::reason(name).is_some_and(|reason| !reason.is_empty()), "{name}");
+    }
+    assert_eq!(waivers::reason(metric_catalog::node::HEALTHY.name()), None);
+    assert_eq!(waivers::reason(metric_catalog::node::NUMA_HEADROOM.name()), None);
+}

@@ -1,8 +1,8 @@
 //! What works on a cluster that exists, and what is missing for the rest.
 //!
 //! Looks only: at the names, labels and targets that a Prometheus knows, and at a few addresses of
-//! engines where they are given. `look` finds engines, versions, roles and jobs; `judge` says of each
-//! panel and alert whether the series that it reads exist, and if not, which flag, job, label or
+//! engines where they are given. `look` finds engines, versions, roles and jobs; `judge` says of
+//! each panel and alert whether the series that it reads exist, and if not, which flag, job, label or
 //! version is in the way (the record of decision 035 says how); `check` finds what makes right
 //! queries wrong; `report` says it and `bundle` writes what is to be imported.
 
@@ -19,7 +19,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use metric_catalog::alerts;
+use metric_catalog::alerts::groups_of;
 use metric_catalog::target::Target;
 
 use crate::client::{ClientError, Http, Prometheus};
@@ -55,7 +55,7 @@ struct Rules {
 impl Rules {
     fn of(target: Target) -> Self {
         let mut rules = Self::default();
-        for group in groups(target) {
+        for group in groups_of(target) {
             for recording in group.recordings {
                 let (name, expr) = (recording.series.name.to_owned(), recording.expr.to_string());
                 rules.recorded.insert(name, expr);
@@ -66,14 +66,6 @@ impl Rules {
             }
         }
         rules
-    }
-}
-
-/// The groups of rules of a target.
-fn groups(target: Target) -> Vec<alerts::Group> {
-    match target {
-        Target::Sightline => alerts::groups(),
-        Target::Engine(_) => Vec::new(),
     }
 }
 

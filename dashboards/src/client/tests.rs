@@ -169,7 +169,10 @@ fn time_and_size_have_bounds_and_nobody_at_home_is_told() {
 #[test]
 fn a_connection_that_was_closed_meanwhile_is_made_anew() {
     let mock = Mock::start(|_| {
-        Reply::Raw(b"HTTP/1.1 200 x\r\nContent-Length: 45\r\n\r\n{\"status\":\"success\",\"data\":{\"version\":\"1.2\"}} ")
+        Reply::Raw(
+            b"HTTP/1.1 200 x\r\nContent-Length: 45\r\n\r\n\
+              {\"status\":\"success\",\"data\":{\"version\":\"1.2\"}} ",
+        )
     });
     let prometheus = client(&mock);
     let twice = async {

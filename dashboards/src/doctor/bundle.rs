@@ -56,7 +56,7 @@ fn cluster_of(engine: Option<&Found>) -> String {
     found.map_or_else(|| "REPLACE-ME".to_owned(), |process| process.cluster.clone())
 }
 
-const HEAD: &str = "# Jobs for scrape_configs in prometheus.yml, or a file of scrape_config_files.\n\
+const HEAD: &str = "# Jobs for scrape_configs in prometheus.yml, or one of scrape_config_files.\n\
 # `cluster` and `node` are target labels that boards, rules and Alertmanager keep apart. Say the\n\
 # host of each process in `node`; split a job where hosts or roles differ.\n\
 scrape_configs:\n";
@@ -85,7 +85,8 @@ fn scrape(target: Target, facts: &signals::Facts, engine: Option<&Found>, jobs: 
             addresses(engine, jobs).iter().map(|place| format!("{place:?}")).collect();
         let _infallible = write!(
             text,
-            "    static_configs:\n      - targets: [{}]\n        labels:\n          cluster: {}\n          \
+            "    static_configs:\n      - targets: [{}]\n        labels:\n          \
+             cluster: {}\n          \
              node: REPLACE-ME\n",
             places.join(", "),
             cluster_of(engine),

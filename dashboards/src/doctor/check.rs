@@ -1,12 +1,13 @@
 //! What makes right queries wrong: labels that are missing, copies that are added up, scrapes that
 //! are too rare, pages that several processes share.
 
+use metric_catalog::alerts::groups_of;
 use metric_catalog::engines::{Engine, signals};
 use metric_catalog::target::Target;
 use serde::Serialize;
 
+use super::Settings;
 use super::look::{Cluster, Found, role_label};
-use super::{Settings, groups};
 use crate::client::{ClientError, Prometheus, duration};
 use crate::manifest::MIN_PROMETHEUS;
 
@@ -60,8 +61,7 @@ fn engines(cluster: &Cluster) -> Vec<Finding> {
         let all = job.up + job.down;
         findings.push(fault(
             format!("{} of {all} targets of job {} fail: {}", job.down, job.name, job.error),
-            "see that each process runs, with its metrics switched on, at the address and path that \
-             the job names",
+            "see that each process runs, with its metrics switched on, where the job looks",
         ));
     }
     findings
@@ -116,7 +116,7 @@ fn server(cluster: &Cluster) -> Vec<Finding> {
 
 /// The shortest fixed window in the rules of a target, in seconds.
 fn shortest_window(target: Target) -> Option<f64> {
-    let groups = groups(target);
+    let groups = groups_of(target);
     let alerts = groups.iter().flat_map(|group| group.alerts.iter().map(|a| a.expr.to_string()));
     let made = groups.iter().flat_map(|group| group.recordings.iter().map(|r| r.expr.to_string()));
     let mut shortest: Option<f64> = None;
@@ -173,7 +173,7 @@ async fn shared_pages(
         findings.push(fault(
             format!("{} shows {} at once", process.instance, several.join(" and ")),
             format!(
-                "give each {} process on a host a PROMETHEUS_MULTIPROC_DIR of its own, empty at its \
+                "give each {} process on a host its own PROMETHEUS_MULTIPROC_DIR, empty at its \
                  start: with a shared one every page shows the sum of all",
                 engine.title(),
             ),
@@ -188,7 +188,7 @@ async fn shared_pages(
     if !with_pid.is_empty() {
         findings.push(fault(
             "gauges have a label pid: each worker process shows its own, and dead ones stay",
-            "start one process for each page, or drop pid and take the maximum: what our boards sum \
+            "start one process for each page, or drop pid and take the maximum: what boards sum \
              over processes is too high by the number of pids",
         ));
     }
@@ -227,7 +227,7 @@ async fn copies(
 /// Whether the rules of a target are loaded.
 fn rules(cluster: &Cluster, target: Target) -> Option<Finding> {
     let loaded = cluster.rules.as_ref()?;
-    let groups = groups(target);
+    let groups = groups_of(target);
     let made: Vec<&str> = groups
         .iter()
         .flat_map(|group| {

@@ -2,9 +2,9 @@
 //! way of those that do not.
 //!
 //! A series that a rule records counts as what the rule reads: the rules can be imported. A query
-//! works when all of its series exist; with `or` in it also when something comes. A panel works when
-//! all of its queries do, is degraded when some do, and impossible when none does. An alert that
-//! joins its series needs all of them; one with `or` or `unless` is degraded without some.
+//! works when all of its series exist; with `or` in it also when something comes. A panel works
+//! when all of its queries do, is degraded when some do, and impossible when none does. An alert
+//! that joins its series needs all of them; one with `or` or `unless` is degraded without some.
 
 use std::collections::BTreeSet;
 

@@ -221,7 +221,8 @@ fn refusals_say_what_would_work() {
 
 #[test]
 fn a_hash_holds_whatever_the_order_and_changes_with_the_content() {
-    let a = json!({"title": "T", "tags": ["x", "push:1"], "id": 1, "version": 3, "n": {"b": 1, "a": 2.5}});
+    let tags = ["x", "push:1"];
+    let a = json!({"title": "T", "tags": tags, "id": 1, "version": 3, "n": {"b": 1, "a": 2.5}});
     let b = json!({"n": {"a": 2.5, "b": 1.0}, "tags": ["x"], "title": "T"});
     assert_eq!(content_hash(&a), content_hash(&b));
     let c = json!({"n": {"a": 2.5, "b": 1.5}, "tags": ["x"], "title": "T"});

@@ -76,7 +76,10 @@ fn dashboard() -> Value {
             "targets": [{"refId": "A", "expr": expr}],
         })
     };
-    let variable = |name: &str, query: &str| json!({"name": name, "type": "query", "query": query, "includeAll": name == "job"});
+    let variable = |name: &str, query: &str| {
+        let all = name == "job";
+        json!({"name": name, "type": "query", "query": query, "includeAll": all})
+    };
     json!({
         "uid": "theirs",
         "templating": {"list": [

@@ -132,9 +132,8 @@ fn no_panel_fails_and_none_is_empty_under_load() -> Result<()> {
     let over = AtomicBool::new(false);
     let report = std::thread::scope(|scope| -> Result<Value> {
         let (up, over) = (&up, &over);
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|client| scope.spawn(move || load(&up.api, client, over)))
-            .collect();
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|client| scope.spawn(move || load(&up.api, client, over))).collect();
         let seen = prometheus.until(&format!("min(count_over_time(up[5m])) > {SECONDS}"));
         // The slowest thing to come: prefill was busy for long enough to say how fast it is.
         let known = prometheus.until("instance:sightline_queue_drain_seconds:estimate");

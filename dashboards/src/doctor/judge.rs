@@ -313,12 +313,13 @@ fn step_for_name(facts: &Facts, found: &Found, cluster: &Cluster, name: &str) ->
     if !scraped {
         return job_step(facts, job);
     }
-    if let Some(flag) = &family.flag {
-        return format!("start the engine with {flag}, if you use what it is about");
-    }
     let role = found.roles.keys().any(|role| family.is_of(role));
     if !role && !found.roles.contains_key("") {
-        return format!("scrape a process of role {} too", family.roles.join(" or "));
+        let roles = family.roles.join(" or ");
+        return format!("scrape a process of role {roles}, if there is one");
+    }
+    if let Some(flag) = &family.flag {
+        return format!("start the engine with {flag}, if you use what it is about");
     }
     "let the engine do what it counts: some series come with their first event".to_owned()
 }

@@ -144,7 +144,8 @@ fn no_panel_fails_and_none_is_empty_under_load() -> Result<()> {
         for client in clients {
             client.join().expect("a client that panicked")?;
         }
-        (seen?, known?);
+        seen?;
+        known?;
         let output = output?;
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         serde_json::from_slice(&output.stdout).with_context(|| format!("no report: {error}"))
@@ -155,7 +156,8 @@ fn no_panel_fails_and_none_is_empty_under_load() -> Result<()> {
         let place = format!("{}/{} {}", text("dashboard"), text("panel"), text("target"));
         format!("{} {place}: {}", text("status"), text("reason"))
     };
-    let of = |status: &str| rows.iter().filter(|row| row["status"] == status).map(line);
+    let of =
+        |status: &'static str| rows.iter().filter(move |row| row["status"] == status).map(line);
     let faults: Vec<String> = of("error").chain(of("empty")).collect();
     ensure!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
     // What needs load had some; what is left is not on this machine.

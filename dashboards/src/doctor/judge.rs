@@ -19,6 +19,7 @@ use crate::ir::Kind;
 use crate::live::board::{Board, Source, Target as Query};
 use crate::live::presence::{Presence, Presences};
 use crate::live::rate_interval;
+use crate::live::waivers::is_old_name;
 use crate::output::Output;
 use crate::selectors::{Selector, selectors};
 use crate::variables;
@@ -221,7 +222,9 @@ impl Judge<'_, '_> {
     /// What is in the way of a selector; none where its series exist, or need not.
     async fn cause(&mut self, selector: &Selector) -> Result<Option<Cause>, ClientError> {
         // Prometheus writes these itself, while there is something to write.
-        if matches!(selector.name.as_str(), "ALERTS" | "ALERTS_FOR_STATE") {
+        if matches!(selector.name.as_str(), "ALERTS" | "ALERTS_FOR_STATE")
+            || is_old_name(&selector.name)
+        {
             return Ok(None);
         }
         let presence = self.presences.of(selector, self.settings.window).await?;

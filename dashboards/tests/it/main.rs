@@ -1,9 +1,9 @@
 //! The generator as a program: the committed files, its exit codes, and other tools' opinions.
 
 mod compose;
-mod formats;
 #[cfg(feature = "live")]
 mod doctor;
+mod formats;
 #[cfg(feature = "live")]
 mod live;
 mod program;

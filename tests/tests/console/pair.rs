@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{fixture_model, http, skip};
 
-use crate::browser::{WIDTH, board, screens, uids};
+use crate::browser::{WIDTH, board, moves, screens, uids};
 use crate::up::{Up, signal};
 use crate::webdriver::{Browser, missing};
 
@@ -63,7 +63,7 @@ fn the_boards_show_a_pair_and_a_variable_filters() -> Result<()> {
     let up = Up::start(&fixture_model("tiny-llama"), &["--demo-load", "--topology", "pd"])?;
     let browser = Browser::start(WIDTH, 1000)?;
     for uid in uids(&up)? {
-        board(&browser, &up, &uid, 1).with_context(|| format!("board {uid}"))?;
+        board(&browser, &up, &uid, moves(&uid, 1)).with_context(|| format!("board {uid}"))?;
         browser.screenshot(&screens()?.join(format!("{uid}-pair.png")))?;
     }
     filters(&browser, &up)?;

@@ -20,6 +20,11 @@ const EMPTY: &[(&str, &str, &str)] = &[
         "the capacity is trusted from 5 % of busy time on, which two layers never reach",
     ),
     ("sightline-hicache", "Time of one copy", "without a host tier nothing is copied"),
+    (
+        "sightline-hicache",
+        "Prefill that each ratio saves",
+        "tokens a busy second are trusted from 5 % of busy time on",
+    ),
     ("sightline-hicache", "Age of pages: device", "no page was used again or given up so far"),
 ];
 

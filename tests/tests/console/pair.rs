@@ -76,7 +76,7 @@ fn the_boards_show_a_pair_and_a_variable_filters() -> Result<()> {
 fn filters(browser: &Browser, up: &Up) -> Result<()> {
     browser.resize(WIDTH, 1000)?;
     browser.go(&format!("{}/d/sightline-queue?from=now-5m&refresh=1s", up.console))?;
-    let targets = until(up, "sightline_ready", |targets| targets.len() >= 2)?;
+    let targets = until(up, "sightline_served_model_info", |targets| targets.len() >= 2)?;
     let instance = |job: &str| {
         let found = targets.iter().find(|target| target["metric"]["job"] == job);
         found.and_then(|target| target["metric"]["instance"].as_str()).map(str::to_owned)

@@ -95,7 +95,8 @@ fn filters(browser: &Browser, up: &Up) -> Result<()> {
     let one = format!("{legends}.includes('{decode}') && !{legends}.includes('{prefill}')");
     browser.expect("one worker", &one)?;
     browser.run(
-        "document.querySelector('[data-variable=job] [data-value=\"$__all\"]').click(); return null",
+        "document.querySelector('[data-variable=job] [data-value=\"$__all\"]').click();
+         return null",
     )?;
     browser.expect("both again", &both)
 }

@@ -83,17 +83,21 @@ pub fn example(engine: Engine) -> String {
     };
     let needs = match engine {
         Engine::Sglang => {
-            "# Start the servers with --enable-metrics. `/v1/loads` is a job of its own: it alone says how many tokens wait. Both\n\
-             # jobs must give a process the same `instance` and `cluster`; never set `engine_type` or `model_name`, the server does.\n"
+            "# Start the servers with --enable-metrics. `/v1/loads` is a job of \
+             its own: it alone says how many tokens wait. Both\n\
+             # jobs must give a process the same `instance` and `cluster`; never set \
+             `engine_type` or `model_name`, the server does.\n"
         }
         Engine::Vllm => {
-            "# vLLM exports no role: `role` of a target becomes `engine_role`. Never set `model_name`, the server does.\n"
+            "# vLLM exports no role: `role` of a target becomes `engine_role`. Never set \
+             `model_name`, the server does.\n"
         }
     };
     let endpoints = ["prefill", "decode", "unified"]
         .map(|role| Endpoint::new(&format!("{role}-0:{port}"), &format!("{role}-0"), role));
     format!(
-        "# Scrape jobs for {title}. Made by `sightline-dashboards generate`; copy it and write your own targets.\n\
+        "# Scrape jobs for {title}. Made by `sightline-dashboards generate`; copy it and \
+         write your own targets.\n\
          {needs}\
          # `cluster` is on every target; `node` is the host, the same as for its exporter.\n\
          global:\n  scrape_interval: 5s\n  scrape_timeout: 4s\n\n\

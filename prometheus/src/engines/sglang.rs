@@ -28,7 +28,8 @@ pub const PROCESS: &[&str] = &["cluster", "instance"];
 
 page! {
     /// Labels of what a scheduler rank says.
-    Scheduler: Cluster, Node, Job, Instance, EngineType, ModelName, DpRank, TpRank, PpRank, MoeEpRank
+    Scheduler: Cluster, Node, Job, Instance, EngineType, ModelName, DpRank, TpRank, PpRank,
+        MoeEpRank
 }
 page! {
     /// Labels of what the front process says of requests.

@@ -264,8 +264,8 @@ fn load(engine: Engine) -> Section {
         words(
             "heartbeat",
             "Scheduler heartbeat",
-            "Whether the scheduler turns at all; a process that hangs answers scrapes with its last \
-             values.",
+            "Whether the scheduler turns at all; a process that hangs answers scrapes with its \
+             last values.",
         ),
         |draft| draft,
     );

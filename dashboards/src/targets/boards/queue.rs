@@ -1,7 +1,7 @@
 //! Queue: what waits, for how long, and what the process does meanwhile.
 
 use crate::build::{line, section};
-use crate::ir::{Color, Dashboard, Section, Stack};
+use crate::ir::{Color, Dashboard, Line, Section, Stack};
 use crate::targets::answers::Composed;
 use crate::targets::panels::{Fold, composed_over_time, now, over_time, words};
 use crate::targets::subject;
@@ -87,6 +87,14 @@ fn waiting(engine: Engine) -> Section {
                 .threshold_lines()
         },
     );
+    section(
+        "waiting",
+        "What waits",
+        vec![line(8, vec![depth, drain]), in_tokens_and_time(engine), held_up(engine)],
+    )
+}
+
+fn in_tokens_and_time(engine: Engine) -> Line {
     let tokens = over_time(
         engine,
         Signal::PendingPrefillTokens,
@@ -113,6 +121,10 @@ fn waiting(engine: Engine) -> Section {
                 .no_value("nothing left the queue")
         },
     );
+    line(8, vec![tokens, time])
+}
+
+fn held_up(engine: Engine) -> Line {
     let oldest = over_time(
         engine,
         Signal::OldestQueuedAgeSeconds,
@@ -131,15 +143,7 @@ fn waiting(engine: Engine) -> Section {
         ("", ""),
         |draft| draft.stacked(Stack::Sum),
     );
-    section(
-        "waiting",
-        "What waits",
-        vec![
-            line(8, vec![depth, drain]),
-            line(8, vec![tokens, time]),
-            line(7, vec![oldest, reasons]),
-        ],
-    )
+    line(7, vec![oldest, reasons])
 }
 
 fn refused(engine: Engine) -> Section {

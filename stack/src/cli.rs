@@ -122,8 +122,8 @@ pub struct UpArgs {
 /// Options of `console`.
 #[derive(Debug, clap::Args)]
 pub struct ConsoleArgs {
-    /// The Prometheus, or what answers as one does (Thanos, Mimir, VictoriaMetrics): http://HOST:PORT
-    /// or https://HOST, with the path that it lies below.
+    /// The Prometheus, or what answers as one does (Thanos, Mimir, VictoriaMetrics), as
+    /// http://HOST:PORT or https://HOST, with the path that it lies below.
     #[arg(long, value_name = "URL", env = "SIGHTLINE_PROMETHEUS")]
     pub prometheus: String,
     /// Address and port to listen on; port 0 chooses a free one.

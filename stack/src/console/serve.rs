@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dashboards::client::{Access, ClientError};
+use dashboards::client::Access;
 use tokio::net::TcpListener;
 
 use super::upstream::{self, Upstream};
@@ -127,7 +127,7 @@ fn shown(address: std::net::SocketAddr) -> String {
     address.to_string()
 }
 
-fn warn(args: &ConsoleArgs, told: &Result<String, ClientError>) {
+fn warn(args: &ConsoleArgs, told: &Result<String, String>) {
     if let Err(error) = told {
         complain(&format!("warning: {error}"));
         complain("warning: the console starts all the same and asks again when a page does");

@@ -1,6 +1,7 @@
 //! The program's front door, from outside: what it passes on, and how it says no.
 
 mod bench;
+mod console;
 mod mock;
 
 use std::process::{Command, Output};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dashboards::client::{ClientError, Targets};
+use dashboards::client::Targets;
 use hyper::Method;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -20,6 +20,9 @@ const SCRAPE_INTERVAL: f64 = 15.0;
 const KEPT: Duration = Duration::from_secs(60);
 const FAILURE_KEPT: Duration = Duration::from_secs(5);
 
+/// It is given so long to answer what a page needs first.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// Metrics of this many seconds count.
 const SEEN: f64 = 3600.0;
 
@@ -35,6 +38,14 @@ pub(super) struct Found {
     at: Instant,
 }
 
+impl Found {
+    /// What is assumed of a server that does not answer.
+    fn without(problem: String) -> Self {
+        let scrape_interval = SCRAPE_INTERVAL;
+        Self { targets: all(), scrape_interval, problem: Some(problem), at: Instant::now() }
+    }
+}
+
 impl Upstream {
     /// What was found, looked for again when that is a while ago. One looks, the others wait.
     pub(super) async fn found(&self) -> Found {
@@ -45,7 +56,13 @@ impl Upstream {
                 return known.clone();
             }
         }
-        let new = self.look().await;
+        // A page waits for this: it is told what is wrong before it gives up.
+        let new = match tokio::time::timeout(LOOK, self.look()).await {
+            Ok(found) => found,
+            Err(_) => {
+                Found::without(format!("{}: no answer within {} s", self.address(), LOOK.as_secs()))
+            }
+        };
         *found = Some(new.clone());
         new
     }
@@ -53,13 +70,15 @@ impl Upstream {
     async fn look(&self) -> Found {
         let now = now_ms() as f64 / 1000.0;
         let names = self.prometheus.label_values("__name__", &[NAMES], now - SEEN, now).await;
-        let (targets, problem) = match names {
-            Ok(names) => (targets_of(&names), None),
-            Err(error) => (all(), Some(error.to_string())),
-        };
-        let scrape_interval = if problem.is_some() { None } else { self.interval().await };
-        let scrape_interval = scrape_interval.unwrap_or(SCRAPE_INTERVAL);
-        Found { targets, scrape_interval, problem, at: Instant::now() }
+        match names {
+            Ok(names) => Found {
+                targets: targets_of(&names),
+                scrape_interval: self.interval().await.unwrap_or(SCRAPE_INTERVAL),
+                problem: None,
+                at: Instant::now(),
+            },
+            Err(error) => Found::without(error.to_string()),
+        }
     }
 
     /// Seconds between two scrapes: of most targets, else as configured for all. Other stores than
@@ -74,9 +93,12 @@ impl Upstream {
         configured(body["data"]["yaml"].as_str()?)
     }
 
-    /// Version of the other server, or why it does not answer.
-    pub(in crate::console) async fn version(&self) -> Result<String, ClientError> {
-        self.prometheus.build_info().await.map(|info| info.version)
+    /// Version of the other server, or why it does not tell it.
+    pub(in crate::console) async fn version(&self) -> Result<String, String> {
+        match tokio::time::timeout(LOOK, self.prometheus.build_info()).await {
+            Ok(info) => info.map(|info| info.version).map_err(|error| error.to_string()),
+            Err(_) => Err(format!("{}: no answer within {} s", self.address(), LOOK.as_secs())),
+        }
     }
 }
 

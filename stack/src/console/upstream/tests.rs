@@ -5,6 +5,7 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode, header};
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use super::*;
@@ -15,7 +16,11 @@ use crate::prometheus::{self, Folder};
 type Asked = Arc<Lock<Vec<(Method, String, String, Option<String>)>>>;
 
 /// Answers everything with `status` and `body`, and notes what it was asked.
-async fn stand_in(status: u16, body: &'static str) -> (String, Asked) {
+/// It ends with the last value.
+async fn stand_in(
+    status: u16,
+    body: &'static str,
+) -> (String, Asked, JoinSet<std::io::Result<()>>) {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
     let answer = async move |request: Request| {
@@ -34,14 +39,9 @@ async fn stand_in(status: u16, body: &'static str) -> (String, Asked) {
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let serving = axum::serve(listener, Router::new().fallback(answer));
-    // Ends with the runtime of the test.
-    tokio::task::JoinSet::spawn_on(
-        Box::leak(Box::new(tokio::task::JoinSet::new())),
-        serving.into_future(),
-        &tokio::runtime::Handle::current(),
-    );
-    (url, asked)
+    let mut serving = JoinSet::new();
+    serving.spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+    (url, asked, serving)
 }
 
 const YES: &str = r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#;
@@ -81,7 +81,7 @@ fn run(test: impl Future<Output = ()>) {
 #[test]
 fn known_questions_travel_with_known_parameters_only() {
     run(async {
-        let (url, asked) = stand_in(200, YES).await;
+        let (url, asked, _serving) = stand_in(200, YES).await;
         let console = console(&format!("{url}/below/"));
         let (status, body) =
             get(&console, "/api/v1/query?query=up%7Ba=%22%2B%22%7D&time=5&evil=1&dedup=x").await;
@@ -110,7 +110,7 @@ fn known_questions_travel_with_known_parameters_only() {
 #[test]
 fn what_is_not_for_the_pages_does_not_travel() {
     run(async {
-        let (url, asked) = stand_in(200, YES).await;
+        let (url, asked, _serving) = stand_in(200, YES).await;
         let console = console(&url);
         for path in [
             "/api/v1/admin/tsdb/delete_series?match[]=up",
@@ -147,7 +147,7 @@ fn what_is_not_for_the_pages_does_not_travel() {
 fn what_the_other_server_says_comes_through_and_the_rest_is_explained() {
     run(async {
         let refused = r#"{"status":"error","errorType":"execution","error":"many-to-many"}"#;
-        let (url, _) = stand_in(422, refused).await;
+        let (url, _, _serving) = stand_in(422, refused).await;
         let (status, body) = get(&console(&url), "/api/v1/query?query=up").await;
         assert_eq!(
             (status, body.to_string()),
@@ -160,7 +160,7 @@ fn what_the_other_server_says_comes_through_and_the_rest_is_explained() {
             (200, "{\"status\":\"success\"}", "no status and data"),
             (302, "", "points to nowhere"),
         ] {
-            let (url, _) = stand_in(code, said).await;
+            let (url, _, _serving) = stand_in(code, said).await;
             let (status, body) = get(&console(&url), "/api/v1/query?query=up").await;
             assert_eq!((status, &body["errorType"]), (502, &"unavailable".into()), "{body}");
             let message = body["error"].as_str().unwrap_or("");
@@ -180,7 +180,7 @@ fn a_server_that_is_gone_or_slow_is_an_error_in_the_panel() {
         assert_eq!(start["data"]["board"]["uid"], "sightline-queue");
         let problem = start["data"]["problem"].as_str().unwrap_or("");
         assert!(problem.contains("no connection"), "{start}");
-        let (url, _) = stand_in(0, "").await;
+        let (url, _, _serving) = stand_in(0, "").await;
         let slow = console_with(&url, Access::default(), Duration::from_millis(50));
         let (status, body) = get(&slow, "/api/v1/query?query=up").await;
         assert_eq!((status, &body["errorType"]), (503, &"timeout".into()));
@@ -193,7 +193,7 @@ fn a_server_that_is_gone_or_slow_is_an_error_in_the_panel() {
 #[test]
 fn a_batch_keeps_its_order_and_credentials_travel() {
     run(async {
-        let (url, asked) = stand_in(200, YES).await;
+        let (url, asked, _serving) = stand_in(200, YES).await;
         let folder = Folder::new("upstream-token");
         let token_file = folder.0.join("token");
         std::fs::write(&token_file, "abc\n").expect("it can be written");
@@ -226,7 +226,7 @@ fn a_batch_keeps_its_order_and_credentials_travel() {
 #[test]
 fn facts_are_those_of_the_options() {
     run(async {
-        let (url, _) = stand_in(200, r#"{"status":"success","data":[]}"#).await;
+        let (url, _, _serving) = stand_in(200, r#"{"status":"success","data":[]}"#).await;
         let (_, start) = get(&console(&url), "/console/api/start").await;
         let data = &start["data"];
         assert_eq!(data["mode"], "upstream");

@@ -72,10 +72,12 @@ fn taken(matcher: &Matcher) -> Vec<String> {
         let text = text.replace(".+", "x").replace(".*", "x").replace("[0-9]", "1");
         text.replace(['\\', '(', ')', '^', '$', '?', '+'], "")
     };
-    let parts =
-        matcher.pattern().split(['|', '(', ')']).filter(|part| ![".*", ".+"].contains(part));
-    let whole = literal(matcher.pattern());
-    let candidates = parts.map(literal).chain([whole, matcher.pattern().to_owned()]);
+    let pattern = matcher.pattern();
+    let anything = |text: &str| [".*", ".+"].contains(&text);
+    let parts = pattern.split(['|', '(', ')']).filter(|part| !anything(part));
+    let whole = (!pattern.contains('|') && !anything(pattern)).then(|| literal(pattern));
+    let exact = matcher.exact().map(str::to_owned);
+    let candidates = parts.map(literal).chain(whole).chain(exact);
     candidates.filter(|value| !value.is_empty() && matcher.matches(value)).take(4).collect()
 }
 
@@ -145,7 +147,7 @@ fn usual(label: &str, info: Option<&Info>) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-fn family(name: &str, asked: Asked, info: Option<&Info>) -> Family {
+fn family(name: &str, mut asked: Asked, info: Option<&Info>) -> Family {
     let mut labels: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let known = ["cluster", "node", "job", "instance", "model_name"];
     let common = info.map_or(&known[..], |info| info.common_labels());
@@ -159,6 +161,14 @@ fn family(name: &str, asked: Asked, info: Option<&Info>) -> Family {
             Some(Values::Open { .. }) | None => usual(label, info),
         };
         labels.insert(label.to_owned(), values);
+    }
+    // A role that does not export it has no series of it, whatever is asked for.
+    if info.is_some_and(|info| !info.roles.is_empty()) {
+        let roles = usual("engine_role", info);
+        let occurs = |value: &String| roles.contains(value);
+        asked.labels.entry("engine_role".to_owned()).or_default().retain(occurs);
+        let occurs = |(label, value): &(String, String)| label != "engine_role" || occurs(value);
+        asked.together.retain(|together| together.iter().all(occurs));
     }
     for (label, values) in asked.labels.iter().filter(|(label, _)| *label != "le") {
         let listed = labels.entry(label.clone()).or_insert_with(|| {
@@ -196,8 +206,10 @@ impl Family {
         for together in &self.together {
             let with = |set: Labels, (label, value): &(String, String)| set.with(label, value);
             let set = together.iter().filter(|(label, _)| label != "le").fold(base.clone(), with);
-            let instances = self.values("instance").map(|value| set.with("instance", value));
-            sets.extend(instances.chain([set.clone()]));
+            for label in ["instance", "engine_role"] {
+                sets.extend(self.values(label).map(|value| set.with(label, value)));
+            }
+            sets.insert(set);
         }
         // Both instances and roles of everything: most expressions join by them.
         for pair in [["instance", "engine_role"], ["instance", "node"]] {
@@ -222,11 +234,21 @@ impl Family {
             alone = all;
         }
         sets.extend(alone.into_iter().take(SETS_MAX));
-        sets.into_iter().collect()
+        let placed: BTreeSet<Labels> = sets.iter().map(placed).collect();
+        placed.into_iter().collect()
     }
 
     fn values(&self, label: &str) -> impl Iterator<Item = &str> + Clone {
         self.labels.get(label).into_iter().flatten().map(String::as_str)
+    }
+}
+
+/// A process runs on one host.
+fn placed(set: &Labels) -> Labels {
+    match (set.get("instance"), set.get("node")) {
+        (Some("i2:8000"), Some(_)) => set.with("node", "n2"),
+        (Some(_), Some(_)) => set.with("node", "n1"),
+        (_, None) | (None, _) => set.clone(),
     }
 }
 

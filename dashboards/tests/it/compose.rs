@@ -42,13 +42,15 @@ fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
 fn images_are_pinned_and_ports_are_local() {
     let compose = read("docker-compose.yml");
     let images = values(&compose, "image");
-    assert_eq!(images.len(), 3, "{images:?}");
+    for name in ["python", "prom/prometheus", "prom/alertmanager", "grafana/grafana"] {
+        assert!(images.iter().any(|image| image.starts_with(name)), "{name}: {images:?}");
+    }
     for image in images {
         let tag = image.rsplit_once(':').map(|(_, tag)| tag);
         assert!(tag.is_some_and(|tag| tag != "latest"), "{image} is not pinned");
     }
     let ports = values(&compose, "ports");
-    assert_eq!(ports.len(), 3, "{ports:?}");
+    assert_eq!(ports.len(), 4, "API, Prometheus, Alertmanager, Grafana: {ports:?}");
     assert!(ports.iter().all(|port| port.starts_with("127.0.0.1:")), "{ports:?}");
 }
 
@@ -56,11 +58,15 @@ fn images_are_pinned_and_ports_are_local() {
 fn every_mounted_file_exists() {
     let compose = read("docker-compose.yml");
     let mounts = values(&compose, "volumes");
-    let local: Vec<_> = mounts.iter().filter_map(|mount| mount.strip_prefix("./")).collect();
-    assert!(local.len() >= 6, "{mounts:?}");
-    for mount in local {
-        let source = mount.split(':').next().unwrap_or_default();
-        assert!(root().join(source).exists(), "{source} is mounted and does not exist");
+    // As it is, or as the default of a setting: `./folder:/there` or `${SETTING:-./folder}:/there`.
+    let local = |mount: &&str| {
+        let source = mount.strip_prefix("./").or_else(|| Some(mount.split_once(":-./")?.1))?;
+        Some((source.split(['}', ':']).next()?.to_owned(), (*mount).to_owned()))
+    };
+    let local: Vec<_> = mounts.iter().filter_map(local).collect();
+    assert!(local.len() >= 9, "{mounts:?}");
+    for (source, mount) in local {
+        assert!(root().join(&source).exists(), "{source} is mounted and does not exist");
         assert!(mount.ends_with(":ro"), "{mount} is writable");
     }
 }
@@ -91,10 +97,42 @@ fn dashboards_over_other_engines_are_covered() {
     }
 }
 
+/// What can be set is in `.env.example` with its default, and nothing else is.
 #[test]
-fn docker_compose_takes_the_file() {
-    let file = root().join("docker-compose.yml");
-    let run = Command::new("docker-compose").arg("-f").arg(&file).args(["config", "-q"]).output();
+fn every_setting_is_described() {
+    let files = read("docker-compose.yml") + &read("docker-compose.gpu.yml");
+    let mut used: Vec<_> = files
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .flat_map(|line| line.split("${").skip(1))
+        .filter_map(|text| text.split_once('}').map(|(inside, _)| inside))
+        .map(|inside| inside.split_once(":-").expect("every setting has a default"))
+        .collect();
+    used.sort_unstable();
+    used.dedup();
+    let example = read(".env.example");
+    let mut described: Vec<_> = example
+        .lines()
+        .filter_map(|line| line.strip_prefix("# ")?.split_once('='))
+        .filter(|(name, _)| name.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+        .collect();
+    described.sort_unstable();
+    for (name, default) in &used {
+        // A named volume, root where it owns that volume, and a build without prebuilt programs.
+        if !["MODEL_DIR", "MODEL_USER", "PREBUILT"].contains(name) {
+            assert!(described.contains(&(name, default)), "{name}={default} is not described");
+        }
+    }
+    for (name, _) in described {
+        assert!(used.iter().any(|(used, _)| *used == name), "{name} is described and not used");
+    }
+}
+
+#[test]
+fn docker_compose_takes_the_files() {
+    let files = ["docker-compose.yml", "docker-compose.gpu.yml"];
+    let files = files.iter().flat_map(|file| ["-f".into(), root().join(file).into_os_string()]);
+    let run = Command::new("docker-compose").args(files).args(["config", "-q"]).output();
     match run {
         Ok(output) => {
             let errors = String::from_utf8_lossy(&output.stderr);

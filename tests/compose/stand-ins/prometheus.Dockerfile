@@ -1,0 +1,6 @@
+# Debian's Prometheus where the real image has its own.
+ARG BASE_IMAGE
+FROM ${BASE_IMAGE}
+COPY prometheus promtool busybox /bin/
+RUN ln -s /bin/busybox /usr/bin/wget && install -d -o 65534 -g 65534 /prometheus
+ENTRYPOINT ["/bin/prometheus"]

@@ -12,7 +12,7 @@ source scripts/steps.sh
 
 step "toolchain" scripts/toolchain.sh
 step "what the tests need" scripts/test-needs.sh
-step "server" cargo build --locked --package server --bin sightline-server
+step "programs" cargo build --locked --workspace --bins
 step "simulation, 10,000 seeds" \
   env SIGHTLINE_SIM_SEEDS=10000 cargo test --locked --package engine --lib sim_test::every_seed
 step "simulation of KV transfers, 10,000 seeds" \
@@ -32,4 +32,5 @@ done
 for client in openai-python litellm; do
   step "client, prefill and decode apart: $client" "tests/clients/$client/run.sh" pd
 done
+step "composed stack on a Docker engine" tests/compose/run.sh
 steps_done "make proof"

@@ -91,6 +91,8 @@ stand_ins() {
   cp tests/compose/stand-ins/* "$context"
   cp "$(command -v prometheus)" "$(command -v promtool)" "$(command -v amtool)" "$(command -v busybox)" "$context"
   cp "$(command -v prometheus-alertmanager)" "$context/alertmanager"
+  # Debian's does not bring its templates along.
+  cp /usr/share/prometheus/alertmanager/*.tmpl "$context"
   for name in prometheus alertmanager grafana python; do
     image=$(sed -nE "s|^ +image: (.*/)?($name:.*)|\1\2|p" docker-compose.yml)
     docker build --quiet --build-arg BASE_IMAGE=sightline-test/base:1 --tag "${image:?$name is not in the file}" \

@@ -244,7 +244,8 @@ impl Gateway {
                     tracing::info!(%worker, role, "A worker has restarted.");
                 }
                 EventKind::State(state, reason) => {
-                    tracing::info!(%worker, role, state = state.as_str(), "A worker: {reason}");
+                    let state = state.as_str();
+                    tracing::info!(%worker, role, state, %reason, "A worker has another state.");
                 }
                 EventKind::Circuit(state) => {
                     let state = admin::circuit(*state);

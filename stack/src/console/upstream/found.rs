@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dashboards::client::Targets;
 use hyper::Method;
+use metric_catalog::server::BUILD_INFO;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -27,7 +28,9 @@ const LOOK: Duration = Duration::from_secs(5);
 const SEEN: f64 = 3600.0;
 
 /// One of these names shows that metrics of a target are there.
-const NAMES: &str = "{__name__=~\"sightline_build_info|(sglang|vllm):.+\"}";
+fn names() -> String {
+    format!("{{__name__=~\"{}|(sglang|vllm):.+\"}}", BUILD_INFO.name())
+}
 
 /// What was found.
 #[derive(Debug, Clone)]
@@ -69,7 +72,7 @@ impl Upstream {
 
     async fn look(&self) -> Found {
         let now = now_ms() as f64 / 1000.0;
-        let names = self.prometheus.label_values("__name__", &[NAMES], now - SEEN, now).await;
+        let names = self.prometheus.label_values("__name__", &[&names()], now - SEEN, now).await;
         match names {
             Ok(names) => Found {
                 targets: targets_of(&names),
@@ -111,7 +114,7 @@ fn targets_of(names: &[String]) -> Vec<&'static str> {
     let has = |target: &&str| {
         names.iter().any(|name| match name.split_once(':') {
             Some((prefix, _)) => prefix == *target,
-            None => *target == OWN && name == "sightline_build_info",
+            None => *target == OWN && name == BUILD_INFO.name(),
         })
     };
     let found: Vec<&str> = all().into_iter().filter(has).collect();
@@ -145,7 +148,7 @@ mod tests {
             targets_of(&names)
         };
         assert_eq!(of(&["sglang:num_running_reqs"]), ["sglang"]);
-        assert_eq!(of(&["vllm:x", "sightline_build_info"]), ["sightline", "vllm"]);
+        assert_eq!(of(&["vllm:x", BUILD_INFO.name()]), ["sightline", "vllm"]);
         assert_eq!(of(&[]), ["sightline", "sglang", "vllm"]);
     }
 

@@ -21,8 +21,8 @@ const SELECTORS: &[&str] = &[
     "diff_gauge",
     "diff_gauge{a=\"x\"}",
     "{__name__=~\"diff_.*\", b=\"2\"}",
-    "sightline_queue_requests",
-    "{job!=\"\", model_name=\"m1\", __name__=~\"sightline_[a-d].*\"}",
+    "up",
+    "{job!=\"\", model_name=\"m1\", __name__=~\"[a-z]+_[a-d].*\"}",
     "diff_none",
 ];
 

@@ -11,6 +11,7 @@ use metric_catalog::def::{Label as _, Unit};
 use metric_catalog::labels::Instance;
 use metric_catalog::promql::{Window, quantile, rate, sum};
 use metric_catalog::server;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 const PANELS: u32 = 60;
@@ -60,14 +61,14 @@ fn main() -> ExitCode {
         sections: vec![section("all", "All", lines)],
     };
     let boards = output::render(vec![board], &mut PanelsLock::default()).expect("slugs and widths");
-    print!("{}", boards[0].json);
+    io::stdout().write_all(boards[0].json.as_bytes()).expect("standard output is open");
     if std::env::args().any(|arg| arg == "--lint") {
         let report = lint::run(&boards);
         // Alerts point to other dashboards, which are not here.
         let own = report.findings.iter().filter(|finding| finding.code != "L20");
         let found: Vec<_> = own.filter(|finding| finding.dashboard == "sightline-sixty").collect();
         if !found.is_empty() {
-            eprintln!("{found:?}");
+            writeln!(io::stderr(), "{found:?}").expect("standard error is open");
             return ExitCode::FAILURE;
         }
     }

@@ -1,7 +1,7 @@
 //! The files for somewhere else than a checkout: what one gives to a Grafana and a Prometheus.
 //!
-//! `<flavor>/<target>/<uid>.json`, `rules/`, `scrape/`, `provisioning/` and `manifest.json`, below a
-//! folder that the caller chooses. Nothing is removed there.
+//! `<flavor>/<target>/<uid>.json`, `rules/`, `scrape/`, `provisioning/` and `manifest.json`, below
+//! a folder that the caller chooses. Nothing is removed there.
 
 use crate::backend::Flavor;
 use crate::output::{Artifact, Output};

@@ -2,8 +2,8 @@
 //!
 //! Looks only: at the names, labels and targets that a Prometheus knows, and at a few addresses of
 //! engines where they are given. `look` finds engines, versions, roles and jobs; `judge` says of
-//! each panel and alert whether the series that it reads exist, and if not, which flag, job, label or
-//! version is in the way (the record of decision 035 says how); `check` finds what makes right
+//! each panel and alert whether the series that it reads exist, and if not, which flag, job, label
+//! or version is in the way (the record of decision 034 says how); `check` finds what makes right
 //! queries wrong; `report` says it and `bundle` writes what is to be imported.
 
 pub mod bundle;

@@ -8,14 +8,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::{http, skip};
 
-/// Looks at a condition; each asks the server something.
-const TRIES: usize = 50_000;
+/// How long a condition may take to hold, on a machine that does other things, too.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Between two looks: what is waited for needs the processor as well.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Lines of the log that are kept for messages.
 const LINES: usize = 50;
@@ -116,11 +120,13 @@ impl Prometheus {
     /// # Errors
     /// Nothing comes.
     pub fn until(&self, expr: &str) -> Result<Vec<Value>> {
-        for _ in 0..TRIES {
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
             let found = self.query(expr)?;
             if !found.is_empty() {
                 return Ok(found);
             }
+            std::thread::park_timeout(PAUSE);
         }
         bail!("{expr} stays empty; prometheus said:\n{}", self.said())
     }

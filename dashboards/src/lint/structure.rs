@@ -367,16 +367,16 @@ fn alerts(boards: &[Board], sink: &mut Sink) {
 /// one alert reads each, itself or by a recording rule.
 const CRITICAL: &[&str] = &[
     "up",
-    "sightline_slo_requests_total",
-    "sightline_requests_aborted_total",
-    "sightline_requests_rejected_total",
-    "sightline_pd_peer_up",
-    "sightline_kv_transfer_errors_total",
-    "sightline_node_healthy",
-    "sightline_node_gpu_ecc_errors_total",
-    "sightline_node_gpu_xid_errors_total",
-    "sightline_node_rdma_port_up",
-    "sightline_node_service_oom_kills_total",
+    metric_catalog::server::SLO_REQUESTS.name(),
+    metric_catalog::server::REQUESTS_ABORTED.name(),
+    metric_catalog::server::REQUESTS_REJECTED.name(),
+    metric_catalog::pair::PD_PEER_UP.name(),
+    metric_catalog::pair::KV_TRANSFER_ERRORS.name(),
+    metric_catalog::node::HEALTHY.name(),
+    metric_catalog::node::GPU_ECC_ERRORS.name(),
+    metric_catalog::node::GPU_XID_ERRORS.name(),
+    metric_catalog::node::RDMA_PORT_UP.name(),
+    metric_catalog::node::SERVICE_OOM_KILLS.name(),
 ];
 
 /// L20, the other way: a metric of ruin without an alert.

@@ -1,9 +1,9 @@
 //! L12: how many series a panel would draw, estimated from the catalog.
 //!
 //! Closed labels have their values, or those that the query leaves of them. Of the open labels of a
-//! result the one with the largest bound counts: the others describe the same things (a card has one
-//! uuid and one name). The labels of targets stand for a fleet of an assumed size, in one cluster:
-//! that variable is there to be chosen.
+//! result the one with the largest bound counts: the others describe the same things (a card has
+//! one uuid and one name). The labels of targets stand for a fleet of an assumed size, in one
+//! cluster: that variable is there to be chosen.
 
 use super::shape::Shape;
 use super::{children, selector};
@@ -39,8 +39,8 @@ const MADE: u64 = 4;
 /// What a finding says.
 pub(super) fn message(series: u64) -> String {
     format!(
-        "about {series} series with {INSTANCES} processes on {NODES} hosts, more than {SERIES_MAX}; \
-         group, choose, or take topk"
+        "about {series} series with {INSTANCES} processes on {NODES} hosts, more than \
+         {SERIES_MAX}; group, choose, or take topk"
     )
 }
 

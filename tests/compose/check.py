@@ -16,6 +16,9 @@ NOT_HERE = {
     "sightline_node_service_": "units and control groups of services",
     "sightline_node_hostcache_": "control groups of services",
     "node_role:sightline_maintenance_": "planned work",
+    # How fast prefill is, is told where it was busy for a twentieth of five minutes; the tiny model hardly ever is.
+    "instance:sightline_prefill_capacity_tokens": "a model that keeps prefill busy",
+    "instance:sightline_queue_drain_seconds": "a model that keeps prefill busy",
 }
 WORKERS = {"prefill", "decode", "router"}
 

@@ -8,15 +8,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::{http, skip};
 
-/// How long a condition may take to hold, on a machine that does other things, too.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Looks at a condition: three minutes at least, on a machine that does other things, too.
+const LOOKS: usize = 9_000;
 
 /// Between two looks: what is waited for needs the processor as well.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -120,8 +120,7 @@ impl Prometheus {
     /// # Errors
     /// Nothing comes.
     pub fn until(&self, expr: &str) -> Result<Vec<Value>> {
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE {
+        for _ in 0..LOOKS {
             let found = self.query(expr)?;
             if !found.is_empty() {
                 return Ok(found);
